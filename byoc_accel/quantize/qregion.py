@@ -1,0 +1,140 @@
+"""QRegion: the int8 form of a region. `interpret` on it is the meaning every later stage must equal.
+
+All tensors are int8 NHWC. real = scale * (q - zero_point). Nodes hold integers only, except that tensor scales
+are kept for reports and for the host boundary.
+"""
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Union
+
+import numpy as np
+
+from ..region.region import Port
+
+
+@dataclass(frozen=True)
+class QTensor:
+    """int8 tensor; `shape` is (N, H, W, C)."""
+
+    name: str
+    shape: tuple[int, int, int, int]
+    scale: float
+    zero_point: int
+
+
+@dataclass(frozen=True)
+class Requant:
+    """real multiplier = multiplier * 2**-shift; multiplier in [0, 2**31), shift in [1, 62].
+
+    fixedpoint.requantize(v, multiplier, shift, rounding) is the only definition of the rounding.
+    """
+
+    multiplier: int
+    shift: int
+
+
+IDENTITY = Requant(1 << 30, 30)
+
+
+@dataclass(frozen=True)
+class QConv:
+    """acc = sum (x - x.zero_point) * weight + bias; y = clamp(requantize(acc) + y.zero_point, *clamp).
+
+    weight int8 (O, KH, KW, I / groups); bias int32 (O,), without the zero point correction; multiplier int64 (O,)
+    and shift int64 (O,) as in `Requant`, per output channel. padding (t, l, b, r) holds x.zero_point.
+    """
+
+    name: str
+    x: str
+    y: str
+    weight: np.ndarray
+    bias: np.ndarray
+    multiplier: np.ndarray
+    shift: np.ndarray
+    stride: tuple[int, int]
+    padding: tuple[int, int, int, int]
+    dilation: tuple[int, int]
+    groups: int
+    rounding: str
+    clamp: tuple[int, int]
+
+
+@dataclass(frozen=True)
+class QAdd:
+    """y = clamp(rq_out(rq1((x1 - zp1) << left_shift) + rq2((x2 - zp2) << left_shift)) + y.zero_point, *clamp)."""
+
+    name: str
+    x1: str
+    x2: str
+    y: str
+    requant1: Requant
+    requant2: Requant
+    requant_out: Requant
+    left_shift: int
+    rounding: str
+    clamp: tuple[int, int]
+
+
+@dataclass(frozen=True)
+class QPool:
+    """Max: y = max over the window's valid positions (padding never counts).
+
+    Average: y = clamp(requantize(sum over valid positions of (x - x_zero_point), requants[count]) + y_zero_point),
+    -128..127, where count is the number of positions that divide (valid ones, or all inside the padded input with
+    count_include_pad). `requants` is sorted by count and has every count that occurs.
+    """
+
+    name: str
+    x: str
+    y: str
+    kind: str
+    kernel: tuple[int, int]
+    stride: tuple[int, int]
+    padding: tuple[int, int, int, int]
+    count_include_pad: bool
+    x_zero_point: int
+    y_zero_point: int
+    requants: tuple[tuple[int, Requant], ...]
+    rounding: str
+
+
+@dataclass(frozen=True)
+class QLut:
+    """y = table[x + 128]; table int8 (256,)."""
+
+    name: str
+    x: str
+    y: str
+    table: np.ndarray
+
+
+@dataclass(frozen=True)
+class QReshape:
+    """Same bytes in NHWC order under another shape; scale and zero point are equal on both sides."""
+
+    name: str
+    x: str
+    y: str
+
+
+QNode = Union[QConv, QAdd, QPool, QLut, QReshape]
+
+
+@dataclass(frozen=True)
+class QRegion:
+    """Nodes in execution order; `inputs` and `outputs` in host argument order."""
+
+    name: str
+    tensors: tuple[QTensor, ...]
+    nodes: tuple[QNode, ...]
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+
+    def by_name(self) -> dict[str, QTensor]:
+        return {t.name: t for t in self.tensors}
+
+
+def qnode_inputs(node: QNode) -> tuple[str, ...]:
+    """Names of the tensors that `node` reads, in operand order."""
+    return (node.x1, node.x2) if isinstance(node, QAdd) else (node.x,)
