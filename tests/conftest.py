@@ -27,7 +27,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--update-golden", action="store_true", help="write tests/golden instead of comparing with it")
+    parser.addoption("--update-golden", action="store_true", help="write tests/golden, do not compare")
 
 
 def has_relay() -> bool:
@@ -60,12 +60,12 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
             path.write_text(text, encoding="utf-8")
             return
         if not path.is_file():
-            pytest.fail(f"{where} is missing; run pytest with --update-golden and read the new file", pytrace=False)
+            pytest.fail(f"{where} is missing; run pytest with --update-golden and read it", pytrace=False)
         expected = path.read_text(encoding="utf-8")
         if text != expected:
-            diff = difflib.unified_diff(expected.splitlines(), text.splitlines(), str(where), "now", lineterm="", n=2)
-            lines = list(diff)[:60]
-            pytest.fail("\n".join([f"{where} differs; if that is meant, use --update-golden", *lines]), pytrace=False)
+            lines = difflib.unified_diff(expected.splitlines(), text.splitlines(), str(where), "now", lineterm="")
+            head = f"{where} differs; if that is meant, use --update-golden"
+            pytest.fail("\n".join([head, *list(lines)[:60]]), pytrace=False)
 
     return check
 
@@ -81,5 +81,5 @@ def shared() -> Path:
     """The folder of real models and data, from $BYOC_ACCEL_SHARED or ../shared beside the checkout."""
     place = Path(os.environ.get(SHARED_VARIABLE, ROOT.parent / "shared"))
     if not (place / "models").is_dir():
-        pytest.skip(f"no real models at {place}; set {SHARED_VARIABLE} to the folder that holds models/ and data/")
+        pytest.skip(f"no real models at {place}; set {SHARED_VARIABLE} to the folder with models/ and data/")
     return place
