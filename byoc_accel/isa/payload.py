@@ -1,0 +1,133 @@
+"""Inline data of conv, dwc, par and lut: NumPy arrays <-> bytes."""
+from __future__ import annotations
+
+import numpy as np
+
+from ..errors import EncodeError
+from .encode import TABLE_BYTES, parameter_bytes
+
+
+def tile_count(runs: int, run_bytes: int, rows: int) -> int:
+    """Weight tiles of a conv: every run in slices of `rows` lanes (array.rows)."""
+    return runs * -(-run_bytes // rows)
+
+
+def pack_weights(weights: np.ndarray, rows: int) -> bytes:
+    """Codec raw of a conv: `weights` int8 (runs_y, runs_x, run_bytes, columns), `rows` = array.rows.
+
+    Tile order: run_y, run_x, slice of `rows` lanes. Result: a present-mask of one bit per tile, padded to
+    words; then every tile that is not all zero, lane by lane; padded to words.
+    """
+    if weights.ndim != 4 or weights.dtype != np.int8:
+        raise EncodeError(f"conv weights are {weights.dtype} of shape {weights.shape}; "
+                          "give int8 (runs_y, runs_x, run_bytes, columns)")
+    runs_y, runs_x, run_bytes, columns = weights.shape
+    slices = -(-run_bytes // rows)
+    tiles = np.zeros((runs_y * runs_x, slices * rows, columns), np.int8)
+    tiles[:, :run_bytes] = weights.reshape(-1, run_bytes, columns)
+    tiles = tiles.reshape(runs_y * runs_x * slices, rows, columns)
+    present = tiles.any(axis=(1, 2))
+    stored = present[:, None] & _used_lanes(runs_y * runs_x, run_bytes, rows)
+    return _pad(np.packbits(present, bitorder="little").tobytes()) + _pad(tiles[stored].tobytes())
+
+
+def unpack_weights(payload: bytes, runs_y: int, runs_x: int, run_bytes: int, columns: int, rows: int) -> np.ndarray:
+    """Inverse of `pack_weights`; raises EncodeError when the bytes are not exactly such a payload."""
+    lanes = _used_lanes(runs_y * runs_x, run_bytes, rows)
+    present, body = _read_mask(payload, len(lanes))
+    stored = present[:, None] & lanes
+    tiles = np.zeros((len(lanes), rows, columns), np.int8)
+    tiles[stored] = _read_body(body, int(stored.sum()) * columns).reshape(-1, columns)
+    return tiles.reshape(runs_y, runs_x, -1, columns)[:, :, :run_bytes]
+
+
+def pack_taps(weights: np.ndarray) -> bytes:
+    """Codec raw of a dwc: `weights` int8 (runs_y, runs_x, columns); one tile with a lane per tap."""
+    if weights.ndim != 3 or weights.dtype != np.int8:
+        raise EncodeError(f"dwc weights are {weights.dtype} of shape {weights.shape}; "
+                          "give int8 (runs_y, runs_x, columns)")
+    runs_y, runs_x, columns = weights.shape
+    return pack_weights(weights.reshape(1, 1, runs_y * runs_x, columns), runs_y * runs_x)
+
+
+def unpack_taps(payload: bytes, runs_y: int, runs_x: int, columns: int) -> np.ndarray:
+    """Inverse of `pack_taps`; raises EncodeError when the bytes are not exactly such a payload."""
+    taps = runs_y * runs_x
+    return unpack_weights(payload, 1, 1, taps, columns, taps).reshape(runs_y, runs_x, columns)
+
+
+def present_tiles(payload: bytes, tiles: int) -> np.ndarray:
+    """Which of `tiles` weight tiles follow the mask: bool (tiles,)."""
+    return _read_mask(payload, tiles)[0]
+
+
+def pack_parameters(bias: np.ndarray, multiplier: np.ndarray, shift: np.ndarray, uniform: bool = False) -> bytes:
+    """Payload of par: `bias` int32 (columns,); `multiplier` < 2^31 and `shift` (columns,), or (1,) if uniform."""
+    bias = _integers("bias", bias, -(1 << 31), (1 << 31) - 1)
+    multiplier = _integers("multiplier", multiplier, 0, (1 << 31) - 1)
+    shift = _integers("shift", shift, 0, 255)
+    count = 1 if uniform else len(bias)
+    if len(multiplier) != count or len(shift) != count:
+        raise EncodeError(f"par: {len(multiplier)} multipliers and {len(shift)} shifts; "
+                          f"{len(bias)} {'uniform ' if uniform else ''}channels need {count}")
+    return (bias.astype("<i4").tobytes() + multiplier.astype("<i4").tobytes()
+            + _pad(shift.astype(np.uint8).tobytes()))
+
+
+def unpack_parameters(payload: bytes, columns: int, uniform: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Bias, multiplier and shift as int64 (columns,) each, uniform ones repeated; raises EncodeError."""
+    count = 1 if uniform else columns
+    if len(payload) != parameter_bytes(columns, uniform):
+        raise EncodeError(f"par: payload of {len(payload)} bytes; {columns} channels need "
+                          f"{parameter_bytes(columns, uniform)}")
+    words = np.frombuffer(payload, "<i4", columns + count).astype(np.int64)
+    tail = np.frombuffer(payload, np.uint8, offset=4 * (columns + count))
+    if tail[count:].any():
+        raise EncodeError("par: padding after the shifts is not zero")
+    shift = tail[:count].astype(np.int64)
+    return words[:columns], np.resize(words[columns:], columns), np.resize(shift, columns)
+
+
+def pack_table(table: np.ndarray) -> bytes:
+    """Payload of lut: int8 (256,); entry i is the result for value i - 128."""
+    if table.dtype != np.int8 or table.shape != (TABLE_BYTES,):
+        raise EncodeError(f"lut: table is {table.dtype} of shape {table.shape}; give int8 ({TABLE_BYTES},)")
+    return table.tobytes()
+
+
+def _used_lanes(runs: int, run_bytes: int, rows: int) -> np.ndarray:
+    """bool (runs * slices, rows): lanes that hold bytes of the run; only a run's last slice may be short."""
+    slices = -(-run_bytes // rows)
+    return np.tile((np.arange(slices * rows) < run_bytes).reshape(slices, rows), (runs, 1))
+
+
+def _read_mask(payload: bytes, tiles: int) -> tuple[np.ndarray, bytes]:
+    mask_bytes = -(-tiles // 32) * 4
+    if len(payload) < mask_bytes:
+        raise EncodeError(f"weights: payload of {len(payload)} bytes; the mask of {tiles} tiles takes {mask_bytes}")
+    bits = np.unpackbits(np.frombuffer(payload, np.uint8, mask_bytes), bitorder="little")
+    if bits[tiles:].any():
+        raise EncodeError(f"weights: the mask names tiles beyond the {tiles} of this geometry")
+    return bits[:tiles].astype(bool), payload[mask_bytes:]
+
+
+def _read_body(body: bytes, used_bytes: int) -> np.ndarray:
+    if len(body) != -(-used_bytes // 4) * 4:
+        raise EncodeError(f"weights: {len(body)} bytes of tiles; mask and geometry ask for {used_bytes}, padded to words")
+    if any(body[used_bytes:]):
+        raise EncodeError("weights: padding after the last tile is not zero")
+    return np.frombuffer(body, np.int8, used_bytes)
+
+
+def _integers(name: str, values: np.ndarray, low: int, high: int) -> np.ndarray:
+    values = np.atleast_1d(np.asarray(values))
+    if values.ndim != 1 or not np.issubdtype(values.dtype, np.integer):
+        raise EncodeError(f"par: {name} is {values.dtype} of shape {values.shape}; give integers (channels,)")
+    bad = np.flatnonzero((values < low) | (values > high))
+    if bad.size:
+        raise EncodeError(f"par: {name} of channel {bad[0]} = {values[bad[0]]}; allowed are {low} to {high}")
+    return values
+
+
+def _pad(data: bytes) -> bytes:
+    return data + bytes(-len(data) % 4)
