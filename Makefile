@@ -1,0 +1,60 @@
+# make demo    compile a trained network, run it on the simulator, print what came out
+# make test    all tests
+# make bench   every benchmark; tables on the terminal, JSON in build/bench
+# make lint    ruff
+# make wheel   build/dist/*.whl
+# make clean   remove what was built (distclean: the virtual environment too)
+#
+# The first call makes .venv-relay inside this folder; later calls rebuild only what changed.
+
+VENV := .venv-relay
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check -q
+C_SOURCES := $(shell find hw_sim runtime_c -name '*.[ch]' -o -name build.py) setup.py
+PYTEST_ARGS ?= -n 2
+
+.PHONY: all demo test bench lint wheel clean distclean
+all: $(VENV)/.built
+
+$(VENV)/.created: .ci/venv
+	.ci/venv $(VENV)
+	@touch $@
+
+$(VENV)/.installed: pyproject.toml $(VENV)/.created
+	$(PIP) install --upgrade pip 'setuptools>=77' 'cffi>=1.16' wheel
+	$(PIP) install --no-build-isolation --editable '.[relay,demo,dev]'
+	@touch $@
+
+# Headers are not known to setuptools, so any changed C file rebuilds all of it.
+$(VENV)/.built: $(C_SOURCES) $(VENV)/.installed
+	@mkdir -p build
+	$(BIN)/python setup.py -q build_ext --inplace --force --parallel 2 >build/build_ext.log 2>&1 \
+	  || { cat build/build_ext.log; exit 1; }
+	@touch $@
+
+demo: $(VENV)/.built
+	$(BIN)/python -m byoc_accel.demo
+
+test: $(VENV)/.built
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+bench: $(VENV)/.built
+	@mkdir -p build/bench
+	@for script in benchmarks/*.py; do \
+	  case $$script in */_*) continue;; esac; \
+	  $(BIN)/python $$script --json build/bench/$$(basename $$script .py).json || exit 1; \
+	done
+
+lint: $(VENV)/.built
+	$(BIN)/ruff check .
+
+wheel: $(VENV)/.built
+	$(PIP) wheel --no-build-isolation --no-deps --wheel-dir build/dist .
+
+clean:
+	rm -rf build byoc_accel/_lib *.egg-info .pytest_cache .hypothesis .ruff_cache
+	rm -f byoc_accel/*.so byoc_accel/_wia_*.c $(VENV)/.built
+	find byoc_accel tests benchmarks hw_sim runtime_c -name __pycache__ -prune -exec rm -rf {} +
+
+distclean: clean
+	rm -rf $(VENV)

@@ -1,0 +1,68 @@
+"""Build of the C parts: two cffi modules, and the static archive that exported libraries link.
+
+Everything else about the package is in pyproject.toml. Run from the root of the project.
+"""
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from setuptools import setup
+from setuptools.command.build_ext import build_ext
+from setuptools.command.build_py import build_py
+
+CFFI_MODULES = ("hw_sim/build.py:ffibuilder", "runtime_c/build.py:ffibuilder")
+ARCHIVE_SOURCES = ("runtime_c/src/*.c", "runtime_c/hal/hal_sim.c", "runtime_c/tvm/*.c", "hw_sim/src/*.c")
+NOT_IN_ARCHIVE = ("hw_sim/src/main.c",)  # the stand-alone simulator program
+INCLUDE_DIRS = ("runtime_c/include", "runtime_c/src", "hw_sim/include", "hw_sim/src")
+# -g0: debug information would carry the paths of the build machine into every exported library.
+ARCHIVE_FLAGS = ("-std=gnu11", "-O2", "-g0", "-fPIC", "-fvisibility=hidden", "-ffunction-sections")
+C_FILES = ("runtime_c/**/*.[ch]", "hw_sim/**/*.[ch]", "runtime_c/README.md", "hw_sim/README.md")
+
+
+def files(*patterns: str) -> list[str]:
+    """Paths that match, in a fixed order, relative to the root."""
+    return [p.as_posix() for pattern in patterns for p in sorted(Path().glob(pattern))]
+
+
+class BuildExt(build_ext):
+    """build_ext that also makes ``byoc_accel/_lib/libwia_host.a``: runtime, simulator and their TVM glue."""
+
+    def run(self) -> None:
+        super().run()
+        in_place = self.inplace or self.editable_mode
+        package = Path("byoc_accel" if in_place else Path(self.build_lib) / "byoc_accel")
+        self.build_archive(package / "_lib")
+
+    def build_archive(self, folder: Path) -> None:
+        sources = [s for s in files(*ARCHIVE_SOURCES) if s not in NOT_IN_ARCHIVE]
+        temp = Path(self.build_temp) / "archive"
+        objects = self.compiler.compile(sources, output_dir=str(temp), include_dirs=list(INCLUDE_DIRS),
+                                        extra_postargs=list(ARCHIVE_FLAGS))
+        # An archive knows its members by file name alone; two verify.o would become one.
+        members = [str(temp / source.replace("/", "_").replace(".c", ".o")) for source in sources]
+        for built, member in zip(objects, members):
+            shutil.copyfile(built, member)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "libwia_host.a").unlink(missing_ok=True)
+        self.compiler.create_static_lib(members, "wia_host", output_dir=str(folder))
+
+
+class BuildPy(build_py):
+    """build_py that puts the C sources into the wheel as ``byoc_accel/_csrc``, for users with a board."""
+
+    def run(self) -> None:
+        super().run()
+        if self.editable_mode:
+            return
+        for source in files(*C_FILES):
+            copy = Path(self.build_lib) / "byoc_accel" / "_csrc" / source
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source, copy)
+
+
+present = [module for module in CFFI_MODULES if Path(module.split(":")[0]).is_file()]
+for module in set(CFFI_MODULES) - set(present):
+    print(f"setup.py: {module} does not exist yet, not built")
+
+setup(cffi_modules=present, cmdclass={"build_ext": BuildExt, "build_py": BuildPy} if present else {})
