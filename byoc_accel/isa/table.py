@@ -86,6 +86,8 @@ _TRANSFER = (
     _u("sram_plane_stride", 24, "bytes between planes in the SRAM"), _r(8),
 )
 
+_SYNC = (_OP, _WAIT, _SIGNAL, _r(16))
+
 _TILE_WORK = (
     _OP, _WAIT, _SIGNAL,
     _flag("chain", "give tokens array.latency_cycles after the last pass starts, not when it ends"),
@@ -204,6 +206,11 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
                 "width * height * max(1, reads), reads = (window_x * window_y if source_sram) + (1 if residual); "
                 "visible post.latency_cycles later",
                 notes="An instruction that reads the SRAM starts after every earlier post instruction is visible."),
+    Instruction("sync_in", 0x13, "dma_in", _SYNC, "Only take and give tokens, in the order of dma_in.", "1",
+                notes="Starts after every earlier instruction of the unit is visible, as all sync instructions do."),
+    Instruction("sync_out", 0x14, "dma_out", _SYNC, "Only take and give tokens, in the order of dma_out.", "1"),
+    Instruction("sync_array", 0x23, "array", _SYNC, "Only take and give tokens, in the order of array.", "1"),
+    Instruction("sync_post", 0x35, "post", _SYNC, "Only take and give tokens, in the order of post.", "1"),
 )
 
 BY_MNEMONIC: dict[str, Instruction] = {i.mnemonic: i for i in INSTRUCTIONS}
