@@ -90,7 +90,7 @@ _SYNC = (_OP, _WAIT, _SIGNAL, _r(16))
 
 _TILE_WORK = (
     _OP, _WAIT, _SIGNAL,
-    _flag("chain", "give tokens array.latency_cycles after the last pass starts, not when it ends"),
+    _flag("chain", "give tokens early: array.latency_cycles after the last pass has width * height cycles left (a conv: after it starts)"),
     _flag("accumulate", "add to the accumulators instead of starting from zero"),
     _CODEC, _r(10),
     _u("ifm_address", 24, "bytes; first reduction byte of position (0, 0)"),

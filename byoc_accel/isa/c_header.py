@@ -1,0 +1,282 @@
+"""C headers from the tables: wia_isa.h, wia_errors.h, wia_target.h. C99 and C++, freestanding."""
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ..errors import C_ERRORS, EncodeError
+from ..target import FIELDS as TARGET_FIELDS
+from .encode import TABLE_BYTES
+from .fields import LAYOUT, OPERANDS, RESERVED, SIZES, Slot, limits
+from .table import CODECS, INSTRUCTIONS, ISA_VERSION, ROUNDINGS, UNITS, Instruction
+
+PAYLOADS = ("", "weights", "parameters", "table")
+
+
+def isa_header(first_line: str) -> str:
+    """Text of wia_isa.h."""
+    parts = [
+        _isa_constants(),
+        *(_struct(row) for row in INSTRUCTIONS),
+        _READERS,
+        _info(),
+        _encoding_ok(),
+        *(_decode(row) for row in INSTRUCTIONS),
+        _payload_bytes(),
+    ]
+    return _guard("WIA_ISA_H", first_line, _ISA_INTRO, parts)
+
+
+def errors_header(first_line: str) -> str:
+    """Text of wia_errors.h."""
+    codes = "\n".join(f"    {e.name} = {e.code}{',' if e is not C_ERRORS[-1] else ''} /* {e.text} */"
+                      for e in C_ERRORS)
+    rows = " \\\n".join(f'    X({e.name}, {e.code}, "{e.text}")' for e in C_ERRORS)
+    intro = "Error codes: 0 is success, every failure has its own negative number."
+    return _guard("WIA_ERRORS_H", first_line, intro, [
+        f"enum {{\n{codes}\n}};",
+        "/* X(name, code, text) for every error, e.g. to build a table of texts. */\n"
+        f"#define WIA_ERROR_LIST(X) \\\n{rows}",
+    ])
+
+
+def target_header(first_line: str) -> str:
+    """Text of wia_target.h."""
+    members = "\n".join(f"    uint32_t {f.name}; /* {f.unit}: {f.meaning} */" for f in TARGET_FIELDS)
+    ranges = "\n".join(f"#define WIA_TARGET_{f.name.upper()}_{end} {value}u"
+                       for f in TARGET_FIELDS for end, value in (("MIN", f.low), ("MAX", f.high)))
+    reads = "\n".join(f"    target->{f.name} = wia_target_word(bytes + {4 * i});"
+                      for i, f in enumerate(TARGET_FIELDS))
+    names = ",\n".join(f'        "{f.table}.{f.key}"' for f in TARGET_FIELDS)
+    intro = ("The numbers of one accelerator, in the order in which an image's target section stores them\n"
+             " * (little-endian 32-bit words).")
+    return _guard("WIA_TARGET_H", first_line, intro, [
+        f"#define WIA_TARGET_FIELDS {len(TARGET_FIELDS)}u\n#define WIA_TARGET_BYTES {4 * len(TARGET_FIELDS)}u",
+        ranges,
+        f"typedef struct wia_target {{\n{members}\n}} wia_target_t;",
+        _WORD,
+        "/* Read the numbers from WIA_TARGET_BYTES bytes; they still need wia_target_check. */\n"
+        f"static inline void wia_target_read(wia_target_t *target, const uint8_t *bytes)\n{{\n{reads}\n}}",
+        _target_check(),
+        "/* TOML name of field 1 .. WIA_TARGET_FIELDS, \"?\" otherwise. */\n"
+        "static inline const char *wia_target_field_name(unsigned field)\n{\n"
+        f"    static const char *const names[] = {{\n{names}\n    }};\n"
+        "    return field >= 1u && field <= WIA_TARGET_FIELDS ? names[field - 1u] : \"?\";\n}",
+    ])
+
+
+_ISA_INTRO = """The instruction set: opcodes, sizes, and decoding of one instruction from bytes.
+ *
+ *   size_t bytes = wia_instruction_bytes(code, size, offset);    0: no valid instruction there
+ *   const wia_info_t *info = wia_info_of(code[offset]);
+ *   wia_conv_t conv;
+ *   wia_decode_conv(&conv, code + offset);                       logical values: counts, signed numbers
+ *   payload = code + offset + info->bytes;                       wia_payload_bytes(code + offset) bytes
+ *
+ * Meanings: docs/ISA.md. Bytes may lie at any alignment."""
+
+_READERS = """/* Bits [bit, bit + bits) of an instruction; they lie in one little-endian word. */
+static inline uint32_t wia_bits(const uint8_t *bytes, unsigned bit, unsigned bits)
+{
+    const uint8_t *b = bytes + bit / 32u * 4u;
+    uint32_t word = (uint32_t)b[0] | (uint32_t)b[1] << 8 | (uint32_t)b[2] << 16 | (uint32_t)b[3] << 24;
+
+    return word >> bit % 32u & 0xffffffffu >> (32u - bits);
+}"""
+
+_WORD = """static inline uint32_t wia_target_word(const uint8_t *bytes)
+{
+    return (uint32_t)bytes[0] | (uint32_t)bytes[1] << 8 | (uint32_t)bytes[2] << 16 | (uint32_t)bytes[3] << 24;
+}"""
+
+
+def _guard(name: str, first_line: str, intro: str, parts: Iterable[str]) -> str:
+    body = "\n\n".join(parts)
+    return (f"/* {first_line} */\n/* {intro}\n */\n#ifndef {name}\n#define {name}\n\n"
+            "#include <stdbool.h>\n#include <stddef.h>\n#include <stdint.h>\n\n"
+            "#ifdef __cplusplus\nextern \"C\" {\n#endif\n\n"
+            f"{body}\n\n#ifdef __cplusplus\n}}\n#endif\n\n#endif\n")
+
+
+def _enum(prefix: str, names: Iterable[tuple[str, str]]) -> str:
+    return "enum {\n" + ",\n".join(f"    {prefix}{n.upper()} = {v}" for n, v in names) + "\n};"
+
+
+def _isa_constants() -> str:
+    largest = max(SIZES.values())
+    return "\n\n".join([
+        f"#define WIA_ISA_VERSION {ISA_VERSION}u\n#define WIA_INSTRUCTION_COUNT {len(INSTRUCTIONS)}u\n"
+        f"#define WIA_MAX_INSTRUCTION_BYTES {largest}u /* without payload */\n"
+        f"#define WIA_UNIT_COUNT {len(UNITS)}u",
+        "/* Units in token-bit order; WIA_UNIT_CONTROL is the dispatcher itself, which has no tokens. */\n"
+        + _enum("WIA_UNIT_", [*((u, str(i)) for i, u in enumerate(UNITS)), ("control", str(len(UNITS)))]),
+        _enum("WIA_OP_", ((i.mnemonic, f"0x{i.opcode:02x}") for i in INSTRUCTIONS)),
+        "/* Bytes of each instruction without its payload. */\n"
+        + _enum("WIA_BYTES_", ((i.mnemonic, str(SIZES[i.mnemonic])) for i in INSTRUCTIONS)),
+        _enum("WIA_ROUNDING_", ((r, str(i)) for i, r in enumerate(ROUNDINGS))),
+        _enum("WIA_CODEC_", ((c, str(i)) for i, c in enumerate(CODECS))),
+        _enum("WIA_PAYLOAD_", ((p or "none", str(i)) for i, p in enumerate(PAYLOADS))),
+    ])
+
+
+def _ctype(slot: Slot) -> str:
+    return "int32_t" if slot.field.kind == "signed" else "uint32_t"
+
+
+def _struct(row: Instruction) -> str:
+    slots = OPERANDS[row.mnemonic]
+    members = "\n".join(f"    {_ctype(s)} {s.field.name}; /* {_describe(s)} */" for s in slots)
+    members = members or "    uint32_t unused; /* no operands; C needs a member */"
+    return f"typedef struct wia_{row.mnemonic} {{\n{members}\n}} wia_{row.mnemonic}_t;"
+
+
+def _describe(slot: Slot) -> str:
+    if slot.field.kind == "enum":
+        return f"{slot.field.meaning}: 0..{len(slot.field.choices) - 1}"
+    if slot.field.kind == "mask":
+        return f"{slot.field.meaning}; bit u is unit u"
+    low, high = limits(slot.field)
+    return f"{slot.field.meaning}: {low}..{high}"
+
+
+def _info() -> str:
+    words = max(SIZES.values()) // 4
+    rows = []
+    for row in INSTRUCTIONS:
+        reserved = ", ".join(f"0x{RESERVED[row.mnemonic] >> 32 * w & 0xffffffff:x}u"
+                             for w in range(SIZES[row.mnemonic] // 4))
+        tokens = any(s.field.kind == "mask" for s in LAYOUT[row.mnemonic])
+        rows.append(f'        {{"{row.mnemonic}", 0x{row.opcode:02x}u, WIA_UNIT_{row.unit.upper()}, '
+                    f"{SIZES[row.mnemonic]}u, WIA_PAYLOAD_{(row.payload or 'none').upper()}, "
+                    f"{'true' if tokens else 'false'},\n         {{{reserved}}}}}")
+    cases = "\n".join(f"    case WIA_OP_{row.mnemonic.upper()}: return &table[{i}];"
+                      for i, row in enumerate(INSTRUCTIONS))
+    return ("typedef struct wia_info {\n    const char *mnemonic;\n    uint8_t opcode;\n"
+            "    uint8_t unit;    /* WIA_UNIT_* */\n    uint8_t bytes;   /* without payload */\n"
+            "    uint8_t payload; /* WIA_PAYLOAD_* */\n    bool tokens;     /* has wait and signal */\n"
+            f"    uint32_t reserved[{words}]; /* bits of each word that must be zero */\n}} wia_info_t;\n\n"
+            "/* Table row of an opcode; NULL if it is no instruction. */\n"
+            "static inline const wia_info_t *wia_info_of(uint8_t opcode)\n{\n"
+            f"    static const wia_info_t table[] = {{\n" + ",\n".join(rows) + "\n    };\n"
+            f"    switch (opcode) {{\n{cases}\n    default: return NULL;\n    }}\n}}")
+
+
+def _bits(slot: Slot) -> str:
+    """C expression of the stored bits."""
+    return f"wia_bits(bytes, {slot.bit}u, {slot.field.bits}u)"
+
+
+def _decode(row: Instruction) -> str:
+    lines = []
+    for slot in OPERANDS[row.mnemonic]:
+        value = _bits(slot)
+        if slot.field.kind == "minus_one":
+            value += " + 1u"
+        elif slot.field.kind == "signed":
+            sign = 1 << (slot.field.bits - 1)
+            value = f"(int32_t)({value} ^ 0x{sign:x}u) - 0x{sign:x}"
+        lines.append(f"    out->{slot.field.name} = {value};")
+    body = "\n".join(lines) or "    (void)bytes;\n    out->unused = 0u;"
+    return (f"static inline void wia_decode_{row.mnemonic}(wia_{row.mnemonic}_t *out, const uint8_t *bytes)\n"
+            f"{{\n{body}\n}}")
+
+
+def _token_test() -> str:
+    """C condition: the instruction names its own unit; wait and signal lie at the same bits in every row."""
+    masks = {name: {s.bit for slots in LAYOUT.values() for s in slots if s.field.name == name}
+             for name in ("wait", "signal")}
+    if any(len(bits) != 1 for bits in masks.values()):
+        raise EncodeError(f"table: wait and signal lie at several places {masks}; put them at the same bits")
+    reads = " | ".join(f"wia_bits(bytes, {bits.pop()}u, {len(UNITS)}u)" for bits in masks.values())
+    return f"({reads}) >> info->unit & 1u"
+
+
+def _encoding_ok() -> str:
+    cases = []
+    for row in INSTRUCTIONS:
+        tests = [f"{_bits(s)} < {len(s.field.choices)}u" for s in OPERANDS[row.mnemonic]
+                 if s.field.kind == "enum" and len(s.field.choices) < 1 << s.field.bits]
+        tests += [f"{_bits(s)} % 4u == 0u" for s in OPERANDS[row.mnemonic] if s.field.name == "payload_bytes"]
+        if tests:
+            cases.append(f"    case WIA_OP_{row.mnemonic.upper()}:\n        return {' && '.join(tests)};\n")
+    return f"""/* Bytes are a legal encoding: opcode known, reserved bits zero, choices known, no token to the own unit,
+ * payload a whole number of words. Reads as many bytes as the instruction has without its payload. */
+static inline bool wia_encoding_ok(const uint8_t *bytes)
+{{
+    const wia_info_t *info = wia_info_of(bytes[0]);
+    unsigned word;
+
+    if (info == NULL)
+        return false;
+    for (word = 0u; word < info->bytes / 4u; word++)
+        if ((wia_bits(bytes, 32u * word, 32u) & info->reserved[word]) != 0u)
+            return false;
+    if (info->tokens && ({_token_test()}) != 0u)
+        return false;
+    switch (bytes[0]) {{
+{"".join(cases)}    default:
+        return true;
+    }}
+}}"""
+
+
+def _payload_bytes() -> str:
+    return f"""/* Bytes of inline data after the fields; 0 for instructions without any. May be close to 2^32. */
+static inline uint32_t wia_payload_bytes(const uint8_t *bytes)
+{{
+    switch (bytes[0]) {{
+    case WIA_OP_CONV: {{
+        wia_conv_t conv;
+        wia_decode_conv(&conv, bytes);
+        return conv.payload_bytes;
+    }}
+    case WIA_OP_DWC: {{
+        wia_dwc_t dwc;
+        wia_decode_dwc(&dwc, bytes);
+        return dwc.payload_bytes;
+    }}
+    case WIA_OP_PAR: {{
+        wia_par_t par;
+        uint32_t count;
+        wia_decode_par(&par, bytes);
+        count = par.uniform ? 1u : par.columns;
+        return 4u * par.columns + 4u * count + (count + 3u) / 4u * 4u;
+    }}
+    case WIA_OP_LUT:
+        return {TABLE_BYTES}u;
+    default:
+        return 0u;
+    }}
+}}
+
+/* Bytes of the instruction at `offset`, payload included; 0 if the `size` bytes of `code` hold no whole and
+ * legal instruction there. */
+static inline size_t wia_instruction_bytes(const uint8_t *code, size_t size, size_t offset)
+{{
+    const wia_info_t *info;
+    size_t left;
+
+    if (offset >= size)
+        return 0u;
+    left = size - offset;
+    info = wia_info_of(code[offset]);
+    if (info == NULL || info->bytes > left || !wia_encoding_ok(code + offset))
+        return 0u;
+    left -= info->bytes;
+    if (wia_payload_bytes(code + offset) > left)
+        return 0u;
+    return info->bytes + (size_t)wia_payload_bytes(code + offset);
+}}"""
+
+
+def _target_check() -> str:
+    tests = []
+    for number, field in enumerate(TARGET_FIELDS, 1):
+        # A lower limit of 0 is no test: C compilers warn about it.
+        low = f"target->{field.name} < {field.low}u || " if field.low else ""
+        tests.append(f"    if ({low}target->{field.name} > {field.high}u)\n        return {number}u;")
+    last = len(TARGET_FIELDS) + 1
+    return ("/* 0 if every number is in its range; the number (from 1) of the first field that is not;\n"
+            " * WIA_TARGET_FIELDS + 1 if the SRAM port is narrower than the array. */\n"
+            "static inline unsigned wia_target_check(const wia_target_t *target)\n{\n" + "\n".join(tests) +
+            "\n    if (target->sram_port_bytes < target->array_rows || target->sram_port_bytes < target->array_columns)\n"
+            f"        return {last}u;\n    return 0u;\n}}")
