@@ -49,6 +49,7 @@ lint: $(VENV)/.built
 	$(BIN)/ruff check .
 
 wheel: $(VENV)/.built
+	rm -rf build/lib build/bdist.*
 	$(PIP) wheel --no-build-isolation --no-deps --wheel-dir build/dist .
 
 clean:
