@@ -1,0 +1,128 @@
+"""What TVM calls for each external function: `relay.ext.byoc_accel` and its constant updater.
+
+Importing this module registers both. The codegen turns a function into an image and returns a module that
+runs at once and exports (see plugin.py). The updater returns nothing: the constants of a region live in its
+program, and every constant it named would exist a second time in the host's metadata.
+"""
+from __future__ import annotations
+
+import functools
+import hashlib
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import tvm
+from tvm import relay
+
+from byoc_accel.errors import HostError
+from byoc_accel.relay import glue, plugin
+
+COMPILER = "byoc_accel"
+CompileFunction = Callable[[relay.Function], tuple[str, bytes]]
+
+
+def compile_function(func: relay.Function) -> tuple[str, bytes]:
+    """One external Relay function to (symbol, image bytes), through the whole pipeline."""
+    from byoc_accel.compile import compile_region
+    from byoc_accel.relay.importer import import_function
+
+    imported = import_function(func)
+    image = compile_region(
+        imported.region, imported.target, calibration=imported.calibration, scale=imported.scale
+    )
+    return str(func.attrs["global_symbol"]), image.to_bytes()
+
+
+def register(
+    compile: CompileFunction = compile_function, runtime_archive: Path = glue.RUNTIME_ARCHIVE
+) -> None:
+    """Register the codegen and its constant updater with TVM, replacing earlier ones.
+
+    `compile` and `runtime_archive` are for tests; the defaults are the real pipeline and runtime.
+    """
+
+    def codegen(func: relay.Function) -> tvm.runtime.Module:
+        check_function(func)
+        symbol, image = compile(func)
+        return build_module(symbol, image, runtime_archive, expose=_is_aot(func))
+
+    def update_constants(func: relay.Function, symbol: str) -> dict[str, tvm.nd.NDArray]:
+        del func, symbol
+        return {}
+
+    tvm.register_func(f"relay.ext.{COMPILER}", codegen, override=True)
+    tvm.register_func(f"relay.ext.{COMPILER}.constant_updater", update_constants, override=True)
+
+
+def check_function(func: object) -> None:
+    """Raise HostError unless `func` is an external function that was partitioned for this codegen."""
+    advice = "partition the module with byoc_accel.relay.partition and build it with relay.build"
+    if not isinstance(func, relay.Function):
+        raise HostError(f"relay.ext.{COMPILER} got a {type(func).__name__}, not a Relay function; {advice}")
+    attrs = {} if func.attrs is None else {key: func.attrs[key] for key in func.attrs.keys()}
+    name = attrs.get("global_symbol")
+    what = f'function "{name}"' if name else "a function without global_symbol"
+    # relay.build sets the attribute Compiler to None before it calls us, but the key stays.
+    if "Compiler" not in attrs:
+        kind = "a Primitive function of the host" if "Primitive" in attrs else "a plain function"
+        raise HostError(f"{what} has no attribute Compiler, so it is {kind} and no region; {advice}")
+    if attrs["Compiler"] not in (None, COMPILER):
+        raise HostError(f'{what} is meant for the compiler "{attrs["Compiler"]}", not "{COMPILER}"; {advice}')
+    if not name:
+        raise HostError(f"{what} cannot be called by the host; {advice}")
+
+
+def build_module(
+    symbol: str, image: bytes, runtime_archive: Path = glue.RUNTIME_ARCHIVE, *, expose: bool = False
+) -> tvm.runtime.Module:
+    """A runnable and exportable module whose only function `symbol` runs `image`.
+
+    `expose` makes the symbol visible to the whole process, which AOT code needs to run in the process that
+    built it. Raises HostError when the compiler, the linker or the runtime archive fails.
+    """
+    runtime = _runtime_module(runtime_archive.resolve())
+    with _scratch() as workdir:
+        region_object = glue.build_region_object(symbol, image, workdir)
+        library = glue.link_shared([region_object, _runtime_object(runtime_archive.resolve())], workdir)
+        try:
+            runnable = tvm.runtime.load_module(str(library))
+        except Exception as error:
+            raise HostError(
+                f'region "{symbol}" cannot be loaded from {workdir}: {str(error).splitlines()[-1]}; set '
+                "TMPDIR to a folder that allows to run code"
+            ) from error
+        module = plugin.create_module(region_object, [symbol], runnable)
+        if expose:
+            digest = hashlib.sha256(image).hexdigest()
+            plugin.expose_symbol(module, symbol, library, digest)
+    module.import_module(runtime)
+    return module
+
+
+@functools.cache
+def _runtime_object(archive: Path) -> bytes:
+    with _scratch() as workdir:
+        return glue.build_runtime_object(archive, workdir)
+
+
+@functools.cache
+def _runtime_module(archive: Path) -> tvm.runtime.Module:
+    """The runtime as a module to link. One per process: TVM links a module once, however many import it."""
+    return plugin.create_module(_runtime_object(archive))
+
+
+def _scratch() -> tempfile.TemporaryDirectory[str]:
+    try:
+        return tempfile.TemporaryDirectory(prefix="byoc_accel-", ignore_cleanup_errors=True)
+    except OSError as error:
+        reason = error.strerror or error
+        raise HostError(f"no temporary folder: {reason}; set TMPDIR to a writable one") from None
+
+
+def _is_aot(func: relay.Function) -> bool:
+    """Whether the AOT executor is being built: only its path annotates functions with their memory use."""
+    return "used_memory" in func.attrs.keys()
+
+
+register()

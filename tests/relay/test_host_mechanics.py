@@ -1,0 +1,511 @@
+"""How compiled regions live in TVM: plugin, object files, linking, three executors, no second constants.
+
+The runtime is a fake in C here: an image says how many tensors come in, and the function it computes.
+The expected values are NumPy's.
+"""
+from __future__ import annotations
+
+import json
+import os
+import struct
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from byoc_accel.errors import HostError
+from tests.conftest import has_relay
+
+pytestmark = pytest.mark.relay
+if not has_relay():
+    pytest.skip("TVM with Relay is not installed", allow_module_level=True)
+
+import tvm  # noqa: E402
+from tvm import relay  # noqa: E402
+from tvm.contrib import graph_executor  # noqa: E402
+from tvm.relay.backend import Executor, Runtime  # noqa: E402
+
+from byoc_accel.relay import glue, hook, plugin  # noqa: E402
+
+TARGET = "llvm -mtriple=x86_64-linux-gnu"
+SHAPE = (1, 4, 6, 8)
+COUNT = int(np.prod(SHAPE))
+EXECUTORS = ["graph", "vm", "aot"]
+MAGIC = 0x46414B45
+
+# out[i] = gain * (sum of inputs)[i] + offsets[i]. Checks what TVM passes; errors go where TVM looks for them.
+FAKE_RUNTIME = r"""
+#include <stdint.h>
+#include <stddef.h>
+#include <string.h>
+typedef struct { int32_t type, id; } dev_t;
+typedef struct { uint8_t code, bits; uint16_t lanes; } dtype_t;
+typedef struct { void* data; dev_t dev; int32_t ndim; dtype_t dtype; int64_t* shape; int64_t* strides;
+                 uint64_t byte_offset; } tensor_t;
+typedef struct { int32_t magic, inputs, count; float gain; float offsets[]; } image_t;
+void TVMAPISetLastError(const char*) __attribute__((weak));
+static int fail(const char* text) { if (TVMAPISetLastError) TVMAPISetLastError(text); return -1; }
+extern int fake_runtime_calls;  /* lives in the other member of the archive */
+int wia_tvm_call(const void* image, size_t size, const void* args, const int* codes, int n) {
+  const image_t* im = image;
+  tensor_t* const* t = args;
+  if ((uintptr_t)image % 64 != 0) return fail("fake: image is misaligned");
+  if (im->magic != 0x46414B45 || size != sizeof *im + 4u * (size_t)im->count) return fail("fake: bad image");
+  if (n != im->inputs + 1) return fail("fake: wrong number of tensors");
+  for (int i = 0; i < n; i++) {
+    int64_t count = 1;
+    if (codes[i] != 7 && codes[i] != 13) return fail("fake: an argument is no tensor");
+    for (int d = 0; d < t[i]->ndim; d++) count *= t[i]->shape[d];
+    if (t[i]->dtype.code != 3 && count != im->count) return fail("fake: wrong shape");
+  }
+  fake_runtime_calls++;
+  for (int64_t i = 0; i < im->count; i++) {
+    float sum = 0;
+    for (int k = 0; k < im->inputs; k++) sum += ((float*)t[k]->data)[i];
+    ((float*)t[im->inputs]->data)[i] = im->gain * sum + im->offsets[i];
+  }
+  return 0;
+}
+"""
+
+
+def fake_image(inputs: int, gain: float, offsets: np.ndarray) -> bytes:
+    return struct.pack("<iiif", MAGIC, inputs, offsets.size, gain) + offsets.astype("<f4").tobytes()
+
+
+@pytest.fixture(scope="session")
+def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The fake runtime as a static archive of two members, built as the real one is."""
+    folder = tmp_path_factory.mktemp("fake runtime")
+    (folder / "fake.c").write_text(FAKE_RUNTIME)
+    (folder / "count.c").write_text("int fake_runtime_calls = 0;\n")
+    flags = ["-O1", "-fPIC", "-fvisibility=hidden"]
+    subprocess.run(["cc", "-c", *flags, "fake.c", "count.c"], cwd=folder, check=True)
+    subprocess.run(["ar", "rcs", "libfake.a", "fake.o", "count.o"], cwd=folder, check=True)
+    return folder / "libfake.a"
+
+
+def nm(*arguments: str | Path) -> list[str]:
+    result = subprocess.run(["nm", *arguments], capture_output=True, text=True, check=True)
+    return result.stdout.splitlines()
+
+
+class Model:
+    """main(x) = exp(b(a(x), x)) * host, with external functions a and b that hold different constants."""
+
+    def __init__(self, seed: int, prefix: str = "wia_test"):
+        rng = np.random.default_rng(seed)
+        self.symbols = (f"{prefix}_a", f"{prefix}_b")
+        self.gains = (0.5, -0.25)
+        self.offsets = [rng.normal(size=SHAPE).astype("float32") for _ in range(2)]
+        self.host = rng.normal(size=SHAPE).astype("float32")
+        self.images = {
+            symbol: fake_image(inputs, gain, offsets)
+            for symbol, inputs, gain, offsets in zip(self.symbols, (1, 2), self.gains, self.offsets)
+        }
+        self.module = self._relay()
+
+    def _relay(self) -> tvm.IRModule:
+        # The body of an external function is ours; only its constants matter to the host.
+        def region(symbol: str, names: list[str], offsets: np.ndarray) -> relay.Function:
+            params = [relay.var(name, shape=SHAPE, dtype="float32") for name in names]
+            body = params[0]
+            for param in params[1:]:
+                body = relay.add(body, param)
+            body = relay.add(body, relay.const(offsets))
+            func = relay.transform.InferType()(tvm.IRModule.from_expr(relay.Function(params, body)))["main"]
+            one = tvm.tir.IntImm("int32", 1)
+            for key, value in {"Primitive": one, "Inline": one, "Compiler": "byoc_accel"}.items():
+                func = func.with_attr(key, value)
+            return func.with_attr("global_symbol", symbol)
+
+        module = tvm.IRModule()
+        first, second = (relay.GlobalVar(symbol) for symbol in self.symbols)
+        module[first] = region(self.symbols[0], ["p"], self.offsets[0])
+        module[second] = region(self.symbols[1], ["p", "q"], self.offsets[1])
+        x = relay.var("x", shape=SHAPE, dtype="float32")
+        y = relay.Call(second, [relay.Call(first, [x]), x])
+        module["main"] = relay.Function([x], relay.multiply(relay.exp(y), relay.const(self.host)))
+        return relay.transform.InferType()(module)
+
+    def compile(self, func: relay.Function) -> tuple[str, bytes]:
+        symbol = str(func.attrs["global_symbol"])
+        return symbol, self.images[symbol]
+
+    def expected(self, x: np.ndarray) -> np.ndarray:
+        a = self.gains[0] * x + self.offsets[0]
+        b = self.gains[1] * (a + x) + self.offsets[1]
+        return np.exp(b) * self.host
+
+    def check(self, x: np.ndarray, got: np.ndarray) -> None:
+        np.testing.assert_allclose(got, self.expected(x), rtol=2e-6, atol=1e-6)
+
+
+@pytest.fixture
+def model(archive: Path, request: pytest.FixtureRequest) -> Iterator[Model]:
+    made = Model(seed=1)
+    hook.register(made.compile, archive)
+    yield made
+    hook.register()
+
+
+def build(model: Model, executor: str):
+    with tvm.transform.PassContext(opt_level=3):
+        if executor == "graph":
+            return relay.build(model.module, TARGET)
+        if executor == "aot":
+            return relay.build(model.module, TARGET, executor=Executor("aot"), runtime=Runtime("cpp"))
+        return relay.vm.compile(model.module, TARGET)
+
+
+def runner(executor: str, lib) -> Callable[[np.ndarray], np.ndarray]:
+    """`lib` is what relay.build or relay.vm.compile gave, or a loaded library."""
+    device = tvm.cpu()
+    if executor == "vm":
+        machine = tvm.runtime.vm.VirtualMachine(lib, device)
+        return lambda x: machine.invoke("main", tvm.nd.array(x)).numpy()
+    wrap = graph_executor.GraphModule if executor == "graph" else tvm.runtime.executor.AotModule
+    module = lib.module if hasattr(lib, "module") else lib
+    executor_module = wrap(module["default"](device))
+
+    def run(x: np.ndarray) -> np.ndarray:
+        executor_module.run(x=tvm.nd.array(x))
+        return executor_module.get_output(0).numpy()
+
+    return run
+
+
+def export(executor: str, lib, path: Path) -> None:
+    """Writes path, and for the VM the bytecode beside it, as `.ro`."""
+    if executor == "vm":
+        code, library = lib.save()
+        path.with_suffix(".ro").write_bytes(code)
+        library.export_library(str(path))
+    else:
+        lib.export_library(str(path))
+
+
+FRESH = """
+import sys
+import numpy as np
+import tvm.runtime
+import tvm.runtime.ndarray as nd
+executor, path, inputs, outputs = sys.argv[1:]
+device = nd.cpu(0)
+module = tvm.runtime.load_module(path)
+x = nd.array(np.load(inputs))
+if executor == "vm":
+    from tvm.runtime import vm
+    machine = vm.VirtualMachine(vm.Executable.load_exec(open(path[:-3] + ".ro", "rb").read(), module), device)
+    y = machine.invoke("main", x).numpy()
+else:
+    run = module["default"](device)
+    run["set_input"]("x", x)
+    run["run"]()
+    y = run["get_output"](0).numpy()
+assert not any(name.split(".")[0] == "byoc_accel" for name in sys.modules)
+np.save(outputs, y)
+"""
+
+
+def run_in_fresh_process(executor: str, path: Path, x: np.ndarray) -> np.ndarray:
+    inputs, outputs, script = (path.parent / name for name in ("in.npy", "out.npy", "fresh.py"))
+    np.save(inputs, x)
+    script.write_text(FRESH)
+    # The runtime library has no compiler in it; -I keeps this checkout off the path.
+    environment = {**os.environ, "TVM_USE_RUNTIME_LIB": "1"}
+    subprocess.run(
+        [sys.executable, "-I", str(script), executor, str(path), str(inputs), str(outputs)],
+        check=True, cwd=path.parent, env=environment,
+    )  # fmt: skip
+    return np.load(outputs)
+
+
+@pytest.fixture
+def x() -> np.ndarray:
+    return np.random.default_rng(7).normal(size=SHAPE).astype("float32")
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_runs_straight_after_the_build(model: Model, executor: str, x: np.ndarray) -> None:
+    run = runner(executor, build(model, executor))
+    model.check(x, run(x))
+    model.check(-x, run(-x))
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_exported_library_runs_in_a_process_with_only_the_runtime(
+    model: Model, executor: str, x: np.ndarray, tmp_path: Path
+) -> None:
+    folder = tmp_path / "with space und größe"
+    folder.mkdir()
+    export(executor, build(model, executor), folder / "lib.so")
+    model.check(x, run_in_fresh_process(executor, folder / "lib.so", x))
+
+
+def test_a_build_can_be_exported_twice_and_still_runs(model: Model, x: np.ndarray, tmp_path: Path) -> None:
+    lib = build(model, "graph")
+    lib.export_library(str(tmp_path / "first.so"))
+    lib.export_library(str(tmp_path / "second.so"))
+    for name in ["first.so", "second.so"]:
+        model.check(x, runner("graph", tvm.runtime.load_module(str(tmp_path / name)))(x))
+    model.check(x, runner("graph", lib)(x))
+
+
+def test_tar_export_links_in_any_order(model: Model, x: np.ndarray, tmp_path: Path) -> None:
+    build(model, "graph").export_library(str(tmp_path / "lib.tar"))
+    model.check(x, runner("graph", tvm.runtime.load_module(str(tmp_path / "lib.tar")))(x))
+
+
+def test_library_exports_the_entry_points_and_holds_one_runtime(model: Model, tmp_path: Path) -> None:
+    path = tmp_path / "lib.so"
+    build(model, "graph").export_library(str(path))
+    names = {line.split()[-1] for line in nm("-D", "--defined-only", path)}
+    assert set(model.symbols) <= names
+    assert not any("wia_region_image" in name or "wia_tvm_call" in name or "fake" in name for name in names)
+    defined = [line.split()[-1] for line in nm(path) if len(line.split()) == 3]
+    assert defined.count("wia_tvm_call") == 1
+    for image in model.images.values():
+        assert path.read_bytes().count(image) == 1
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_constants_of_regions_are_nowhere_but_in_their_images(
+    model: Model, executor: str, tmp_path: Path
+) -> None:
+    lib = build(model, executor)
+    path = tmp_path / "lib.so"
+    export(executor, lib, path)
+    content = path.read_bytes()
+    if executor != "vm":  # the VM keeps them in its bytecode file
+        assert model.host.tobytes() in content
+    for offsets in model.offsets:
+        assert content.count(offsets.tobytes()) == 1  # the fake image holds them as they are
+    if executor == "vm":
+        assert all(offsets.tobytes() not in path.with_suffix(".ro").read_bytes() for offsets in model.offsets)
+        late = tmp_path / "late.bin"
+        with tvm.transform.PassContext(opt_level=3):
+            executable = relay.vm.compile(model.module, TARGET)
+        executable.move_late_bound_consts(str(late), byte_limit=4)
+        assert late.read_bytes().count(model.host.tobytes()) == 1
+        assert all(offsets.tobytes() not in late.read_bytes() for offsets in model.offsets)
+    else:
+        params = [value.numpy().tobytes() for value in lib.get_params().values()]
+        assert model.host.tobytes() in params or executor == "aot"  # AOT keeps them in its code
+        assert all(offsets.tobytes() not in params for offsets in model.offsets)
+    if executor == "graph":
+        assert len(lib.get_params()) == 1
+        graph = json.loads(lib.get_graph_json())
+        inputs = [node["name"] for node in graph["nodes"] if node["op"] == "null"]
+        assert inputs == ["x", *lib.get_params()]
+
+
+def test_without_the_updater_constants_are_stored_twice(model: Model) -> None:
+    """Shows the fault that `update_constants` remedies (TVM #7981)."""
+    name = "relay.ext.byoc_accel.constant_updater"
+    tvm._ffi.registry.remove_global_func(name)
+    params = [value.numpy().tobytes() for value in build(model, "graph").get_params().values()]
+    assert all(offsets.tobytes() in params for offsets in model.offsets)
+
+
+def test_two_models_with_the_same_graph_share_nothing(archive: Path, x: np.ndarray, tmp_path: Path) -> None:
+    models = [Model(seed=1), Model(seed=2)]
+    runners = []
+    for index, model in enumerate(models):
+        hook.register(model.compile, archive)
+        for executor in ["graph", "vm"]:
+            lib = build(model, executor)
+            runners.append((model, runner(executor, lib)))
+            if executor == "graph":
+                lib.export_library(str(tmp_path / f"{index}.so"))
+                loaded = tvm.runtime.load_module(str(tmp_path / f"{index}.so"))
+                runners.append((model, runner(executor, loaded)))
+    hook.register()
+    assert not np.allclose(models[0].expected(x), models[1].expected(x))
+    for model, run in runners:
+        model.check(x, run(x))
+
+
+def test_aot_symbol_clash_in_one_process_is_an_error_until_the_first_owner_is_gone(
+    archive: Path, x: np.ndarray
+) -> None:
+    first, other = Model(seed=1, prefix="wia_clash"), Model(seed=2, prefix="wia_clash")
+    hook.register(first.compile, archive)
+    lib, again = build(first, "aot"), build(first, "aot")  # the same bytes may be there twice
+    first.check(x, runner("aot", again)(x))
+    del lib
+    hook.register(other.compile, archive)
+    with pytest.raises(HostError, match='"wia_clash_[ab]" already belongs to a region with other contents'):
+        build(other, "aot")
+    first.check(x, runner("aot", again)(x))
+    del again
+    other.check(x, runner("aot", build(other, "aot"))(x))
+    hook.register()
+
+
+def test_calls_inside_an_exported_library_stay_there(archive: Path, x: np.ndarray, tmp_path: Path) -> None:
+    """An equally named region that the process already shows to all must not take them."""
+    exported, exposed = Model(seed=3, prefix="wia_stay"), Model(seed=4, prefix="wia_stay")
+    hook.register(exported.compile, archive)
+    build(exported, "aot").export_library(str(tmp_path / "lib.so"))
+    hook.register(exposed.compile, archive)
+    lib = build(exposed, "aot")
+    exposed.check(x, runner("aot", lib)(x))
+    exported.check(x, runner("aot", tvm.runtime.load_module(str(tmp_path / "lib.so")))(x))
+    hook.register()
+
+
+@pytest.mark.parametrize("executor", ["graph", "vm"])
+def test_errors_of_the_runtime_reach_the_user(model: Model, executor: str, x: np.ndarray) -> None:
+    model.images[model.symbols[0]] = fake_image(3, 1.0, model.offsets[0])  # expects one tensor more
+    run = runner(executor, build(model, executor))
+    with pytest.raises(tvm.TVMError, match="fake: wrong number of tensors"):
+        run(x)
+
+
+def primitive(**attrs: object) -> relay.Function:
+    p = relay.var("p", shape=SHAPE, dtype="float32")
+    func = relay.Function([p], relay.nn.relu(p))
+    for key, value in attrs.items():
+        func = func.with_attr(key, value)
+    return func
+
+
+@pytest.mark.parametrize(
+    ("func", "message"),
+    [
+        (primitive(Primitive=1), "without global_symbol has no attribute Compiler, so it is a Primitive"),
+        (primitive(Primitive=1, global_symbol="f"), '"f" has no attribute Compiler, so it is a Primitive'),
+        (primitive(), "is a plain function and no region"),
+        (primitive(Compiler="dnnl", global_symbol="f"), 'function "f" is meant for the compiler "dnnl"'),
+        (primitive(Compiler="byoc_accel"), "a function without global_symbol cannot be called by the host"),
+        (relay.const(1.0), "got a Constant, not a Relay function"),
+    ],
+)
+def test_functions_that_are_no_regions_are_refused(func: relay.Expr, message: str) -> None:
+    with pytest.raises(HostError, match=message) as raised:
+        tvm.get_global_func("relay.ext.byoc_accel")(func)
+    assert "byoc_accel.relay.partition" in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_region_object_is_deterministic_and_hides_all_but_the_entry(tmp_path: Path) -> None:
+    image = fake_image(1, 1.0, np.zeros(5))
+    folders = [tmp_path / "a b", tmp_path / "größe \" ' $x"]
+    objects = []
+    for folder in folders:
+        folder.mkdir()
+        objects.append(glue.build_region_object("wia_sym", image, folder))
+    assert objects[0] == objects[1]
+    (tmp_path / "region.o").write_bytes(objects[0])
+    symbols = nm("--extern-only", tmp_path / "region.o")
+    assert {line.split()[-1] for line in symbols if " T " in line} == {"wia_sym"}
+    assert {line.split()[-1] for line in symbols if " U " in line} == {"wia_tvm_call"}
+
+
+@pytest.mark.parametrize("compiler", [["cc", "-x", "c", "-std=c99"], ["c++", "-x", "c++", "-std=c++11"]])
+def test_entry_source_is_c_and_cxx(tmp_path: Path, compiler: list[str]) -> None:
+    (tmp_path / "image.bin").write_bytes(b"x")
+    (tmp_path / "region.c").write_text(glue.entry_source("wia_sym", 1))
+    flags = ["-Wall", "-Wextra", "-Werror", "-c", "region.c", "-o", "region.o"]
+    subprocess.run([*compiler, *flags], cwd=tmp_path, check=True)
+    assert any(line.endswith(" T wia_sym") for line in nm(tmp_path / "region.o"))
+
+
+@pytest.mark.parametrize(
+    ("symbol", "image", "message"),
+    [
+        ("a-b", b"x", 'region symbol "a-b" is no C identifier'),
+        ("größe", b"x", "is no C identifier"),
+        ("ok", b"", 'region "ok" has an image of 0 B'),
+        ("int", b"x", "failed on a region: .*error"),
+    ],
+)
+def test_bad_regions_are_refused(tmp_path: Path, symbol: str, image: bytes, message: str) -> None:
+    with pytest.raises(HostError, match=message) as raised:
+        glue.build_region_object(symbol, image, tmp_path)
+    assert "\n" not in str(raised.value)
+
+
+def test_unusable_folders_and_compilers_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(HostError, match="cannot write .*missing.*TMPDIR"):
+        glue.build_region_object("ok", b"x", tmp_path / "missing")
+    with pytest.raises(HostError, match="runtime archive .*none.a is missing"):
+        glue.build_runtime_object(tmp_path / "none.a", tmp_path)
+    monkeypatch.setenv("CC", "no-such-compiler -O3")
+    with pytest.raises(HostError, match=r"no C compiler found \(tried no-such-compiler\).*set CC"):
+        glue.build_region_object("ok", b"x", tmp_path)
+    monkeypatch.setenv("CC", "false")
+    with pytest.raises(HostError, match="false failed on a region: the compiler gave no reason"):
+        glue.build_region_object("ok", b"x", tmp_path)
+
+
+def test_large_image_is_cheap(tmp_path: Path) -> None:
+    """25 MB as a C array would cost the compiler minutes and GBs."""
+    image = np.random.default_rng(0).bytes(25_000_000)
+    script = f"""
+import resource, sys, pathlib
+sys.path.insert(0, {str(Path(glue.__file__).parents[2])!r})
+from byoc_accel.relay import glue
+image = pathlib.Path("image.in").read_bytes()
+assert glue.build_region_object("big", image, ".").count(image) == 1
+usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+assert usage.ru_utime + usage.ru_stime < 3, usage
+assert usage.ru_maxrss < 300_000, usage
+"""
+    (tmp_path / "image.in").write_bytes(image)
+    subprocess.run([sys.executable, "-c", script], cwd=tmp_path, check=True)
+
+
+class TestPluginCache:
+    """The plugin is compiled where it can be written, once, and a refusal says what to do."""
+
+    @pytest.fixture(autouse=True)
+    def places(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+        directories = [tmp_path / "package", tmp_path / "cache"]
+        monkeypatch.setattr(plugin, "cache_directories", lambda: tuple(directories))
+        return directories
+
+    def test_package_folder_first_and_no_second_build(self, places: list[Path], monkeypatch) -> None:
+        built = plugin._find_or_build()
+        assert built.parent == places[0]
+        assert [path.name for path in places[0].iterdir()] == [built.name]  # no scratch is left
+        monkeypatch.setenv("CXX", "no-such-compiler")
+        assert plugin._find_or_build() == built
+
+    def test_user_folder_when_the_package_is_read_only(self, places: list[Path]) -> None:
+        places[0].write_text("a file where the folder should be")
+        assert plugin._find_or_build().parent == places[1]
+
+    def test_no_place_at_all(self, places: list[Path]) -> None:
+        for place in places:
+            place.write_text("")
+        with pytest.raises(HostError, match="no writable place .*XDG_CACHE_HOME"):
+            plugin._find_or_build()
+
+    def test_no_compiler(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("CXX", "no-such-compiler")
+        with pytest.raises(HostError, match=r"no C\+\+ compiler found \(tried no-such-compiler\).*install"):
+            plugin._find_or_build()
+        monkeypatch.delenv("CXX")
+        monkeypatch.setenv("PATH", "/nonexistent")
+        with pytest.raises(HostError, match=r"tried g\+\+, c\+\+, clang\+\+"):
+            plugin._find_or_build()
+
+    def test_name_depends_on_source_and_version(self) -> None:
+        names = {plugin.library_name(source, version) for source in (b"a", b"b") for version in ("1", "2")}
+        assert len(names) == 4
+
+    def test_concurrent_builds(self, places: list[Path], tmp_path: Path) -> None:
+        script = (
+            f"import sys, pathlib; sys.path.insert(0, {str(Path(glue.__file__).parents[2])!r})\n"
+            "from byoc_accel.relay import plugin\n"
+            f"plugin.cache_directories = lambda: (pathlib.Path({str(places[0])!r}),)\n"
+            "plugin.load(); plugin.create_module(b'')\n"
+        )
+        started = [subprocess.Popen([sys.executable, "-c", script]) for _ in range(2)]
+        assert [process.wait() for process in started] == [0, 0]
+        assert len(list(places[0].iterdir())) == 1
