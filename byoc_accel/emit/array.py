@@ -1,0 +1,150 @@
+"""Array unit: convolution tiles and depthwise windows into accumulators."""
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from ..errors import ScheduleError
+from ..isa.payload import pack_taps, pack_weights
+from ..target import Target
+from .builder import Access
+from .context import Context, Operand
+
+
+@dataclass(frozen=True)
+class Area:
+    """Output positions of one item: `height` x `width` from block row `y` and column `x` on."""
+
+    y: int
+    x: int
+    height: int
+    width: int
+
+    @property
+    def positions(self) -> int:
+        return self.height * self.width
+
+
+@dataclass(frozen=True)
+class Taps:
+    """Kernel geometry: strides and dilations as (y, x), and the input position of tap (0, 0) of output (0, 0)."""
+
+    stride: tuple[int, int]
+    dilation: tuple[int, int]
+    origin: tuple[int, int]
+
+
+def convolve(ctx: Context, ifm: Operand, taps: Taps, area: Area, weight: np.ndarray, channel: int,
+             acc_base: int) -> int:
+    """conv of one group of output channels; weight int8 (columns, KH, KW, channels read from `channel` on).
+
+    The (kw, c) bytes of a kernel row are one contiguous run when all channels are read and dilation is 1.
+    Returns the number of the conv instruction.
+    """
+    columns, kernel_h, kernel_w, depth = weight.shape
+    merged = taps.dilation[1] == 1 and depth == ifm.channels
+    runs_x, run_bytes = (1, kernel_w * depth) if merged else (kernel_w, depth)
+    tile = weight.transpose(1, 2, 3, 0).reshape(kernel_h, runs_x, run_bytes, columns)
+    ctx.configure("ageo", width=area.width, height=area.height, x_step=taps.stride[1] * ifm.channels,
+                  y_step=taps.stride[0] * ifm.pitch_bytes, run_bytes=run_bytes, runs_x=runs_x, runs_y=kernel_h,
+                  run_x_stride=0 if merged else taps.dilation[1] * ifm.channels,
+                  run_y_stride=taps.dilation[0] * ifm.pitch_bytes)
+    address = ifm.at(area.y * taps.stride[0] + taps.origin[0], area.x * taps.stride[1] + taps.origin[1], channel)
+    acc = Access("acc", acc_base, acc_base + area.positions)
+    return ctx.builder.add("conv", "array", (ifm.access,), (acc,), ifm_address=address, ifm_reg=ifm.register,
+                           columns=columns, acc_base=acc_base,
+                           payload=pack_weights(np.ascontiguousarray(tile), ctx.target.array_rows))
+
+
+@dataclass(frozen=True)
+class Split:
+    """How a depthwise window is cut: at most `rows` x `columns` taps per pass, with x and y exchanged or not."""
+
+    rows: int
+    columns: int
+    swapped: bool
+
+
+@lru_cache(maxsize=4096)
+def split_window(kernel: tuple[int, int], taps: Taps, size: tuple[int, int], target: Target) -> Split:
+    """Cheapest cut of a kernel (y, x) for `size` (height, width) positions; cycles as docs/ISA.md states them."""
+    choices = []
+    for swapped in (False, True):
+        (k_y, k_x), (s_y, s_x), (d_y, d_x), (height, width) = (
+            (pair[::-1] if swapped else pair) for pair in (kernel, taps.stride, taps.dilation, size))
+        for rows in range(1, k_y + 1):
+            columns = _widest(rows, k_x, (s_y, s_x), (d_y, d_x), width, target)
+            if columns:
+                cycles = _cycles((k_y, k_x), (rows, columns), (s_y, s_x), (d_y, d_x), (height, width), target)
+                choices.append((cycles, swapped, rows, columns))
+    if not choices:
+        raise ScheduleError(f"depthwise window {kernel}: no cut fits the array")
+    _, swapped, rows, columns = min(choices)
+    return Split(rows, columns, swapped)
+
+
+def _widest(rows: int, kernel_x: int, stride: tuple[int, int], dilation: tuple[int, int], width: int,
+            target: Target) -> int:
+    """Most taps along x beside `rows` taps along y that array, line buffers and window register allow; 0 if none."""
+    if rows > target.array_rows or rows - 1 > target.line_buffer_rows or (rows > 1 and stride[0] % dilation[0]):
+        return 0
+    most = min(kernel_x, target.array_rows // rows)
+    if stride[1] % dilation[1]:
+        most = min(most, 1)
+    while rows > 1 and most > 0 and _inputs(width, most, stride[1] // dilation[1]) > target.line_buffer_positions:
+        most -= 1
+    return most
+
+
+def _inputs(outputs: int, taps: int, stride: int) -> int:
+    """Input positions along one axis that a window of `taps` visits."""
+    return min((outputs - 1) * stride + taps, outputs * taps)
+
+
+def _cycles(kernel: tuple[int, int], cut: tuple[int, int], stride: tuple[int, int], dilation: tuple[int, int],
+            size: tuple[int, int], target: Target) -> int:
+    total = 0
+    for first_y in range(0, kernel[0], cut[0]):
+        for first_x in range(0, kernel[1], cut[1]):
+            taps = (min(cut[0], kernel[0] - first_y), min(cut[1], kernel[1] - first_x))
+            visits = [_inputs(n, t, s // d if t > 1 else s) for n, t, s, d in zip(size, taps, stride, dilation)]
+            decode = -(-taps[0] * taps[1] // target.decoder_rows_per_cycle)
+            total += max(size[0] * size[1], visits[0] * visits[1], decode)
+    return total
+
+
+def depthwise(ctx: Context, ifm: Operand, taps: Taps, area: Area, weight: np.ndarray, channel: int,
+              acc_base: int) -> tuple[int, bool]:
+    """dwc passes of one channel group; weight int8 (KH, KW, columns), input channels from `channel` on.
+
+    Returns the number of the last dwc, and whether accumulator entries run down columns first (x and y exchanged).
+    """
+    kernel = (weight.shape[0], weight.shape[1])
+    split = split_window(kernel, taps, (area.height, area.width), ctx.target)
+    acc = Access("acc", acc_base, acc_base + area.positions)
+    number, accumulate = -1, 0
+    row_taps, column_taps = (split.columns, split.rows) if split.swapped else (split.rows, split.columns)
+    for first_y in range(0, kernel[0], row_taps):
+        for first_x in range(0, kernel[1], column_taps):
+            part = weight[first_y:first_y + row_taps, first_x:first_x + column_taps]
+            _depthwise_geometry(ctx, ifm, taps, area, part.shape[:2], split.swapped)
+            address = ifm.at(area.y * taps.stride[0] + taps.origin[0] + first_y * taps.dilation[0],
+                             area.x * taps.stride[1] + taps.origin[1] + first_x * taps.dilation[1], channel)
+            lanes = part.transpose(1, 0, 2) if split.swapped else part
+            number = ctx.builder.add("dwc", "array", (ifm.access,), (acc,), ifm_address=address,
+                                     ifm_reg=ifm.register, columns=part.shape[2], acc_base=acc_base,
+                                     accumulate=accumulate, payload=pack_taps(np.ascontiguousarray(lanes)))
+            accumulate = 1
+    return number, split.swapped
+
+
+def _depthwise_geometry(ctx: Context, ifm: Operand, taps: Taps, area: Area, kernel: tuple[int, ...],
+                        swapped: bool) -> None:
+    """ageo for one pass; with `swapped` the instruction's x axis is the tensor's y axis."""
+    axis_y = (area.height, taps.stride[0] * ifm.pitch_bytes, kernel[0], taps.dilation[0] * ifm.pitch_bytes)
+    axis_x = (area.width, taps.stride[1] * ifm.channels, kernel[1], taps.dilation[1] * ifm.channels)
+    fast, slow = (axis_y, axis_x) if swapped else (axis_x, axis_y)
+    ctx.configure("ageo", width=fast[0], height=slow[0], x_step=fast[1], y_step=slow[1], run_bytes=1,
+                  runs_x=fast[2], runs_y=slow[2], run_x_stride=fast[3], run_y_stride=slow[3])

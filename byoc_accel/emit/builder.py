@@ -1,0 +1,127 @@
+"""Instruction list with automatic dependences: accesses in, tokens out.
+
+Every instruction is added with the memory it reads and writes. The builder finds, for each other unit, the latest
+earlier instruction that conflicts, and lets that one give a token which the new one takes. Because units work in
+order and tokens between two units are taken in the order they are given, one token per pair and instruction is
+enough, and a dependence on something older than the last token taken is already covered.
+"""
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..isa.inst import Inst, inst
+from ..isa.table import UNITS
+
+SYNC = dict(zip(UNITS, ("sync_in", "sync_array", "sync_post", "sync_out")))
+
+
+@dataclass(frozen=True)
+class Access:
+    """Bytes [start, end) of a memory: "sram", "acc" (entries), or an external buffer's index."""
+
+    memory: str | int
+    start: int
+    end: int
+
+    def meets(self, other: Access) -> bool:
+        return self.memory == other.memory and self.start < other.end and other.start < self.end
+
+
+@dataclass
+class _Slot:
+    """One instruction under construction; tokens are added while later ones arrive."""
+
+    mnemonic: str
+    unit: str
+    fields: dict
+    payload: bytes
+    reads: tuple[Access, ...]
+    writes: tuple[Access, ...]
+    layer: int
+    chain_to: int = -1
+    wait: tuple[str, ...] = ()
+    signal: tuple[str, ...] = ()
+
+    def conflicts(self, later: _Slot) -> bool:
+        return (any(w.meets(a) for w in self.writes for a in (*later.reads, *later.writes))
+                or any(r.meets(w) for r in self.reads for w in later.writes))
+
+
+class Builder:
+    """Collects the instructions of a program; `layer` is the source-map entry of what is added next."""
+
+    def __init__(self) -> None:
+        self.layer = 0
+        self._slots: list[_Slot] = []
+        self._by_unit: dict[str, list[int]] = {unit: [] for unit in UNITS}
+        self._synced: dict[tuple[str, str], int] = {(a, b): -1 for a in UNITS for b in UNITS if a != b}
+
+    def control(self, mnemonic: str, **fields: object) -> None:
+        """Add an instruction that the dispatcher executes itself."""
+        self._slots.append(_Slot(mnemonic, "control", fields, b"", (), (), self.layer))
+
+    def state(self, mnemonic: str, payload: bytes = b"", **fields: object) -> None:
+        """Add an instruction that only sets state of its unit: no memory, no tokens."""
+        self._slots.append(_Slot(mnemonic, "", fields, payload, (), (), self.layer))
+
+    def add(self, mnemonic: str, unit: str, reads: tuple[Access, ...] = (), writes: tuple[Access, ...] = (), *,
+            payload: bytes = b"", chain_from: int = -1, **fields: object) -> int:
+        """Add an instruction that touches memory; returns its number.
+
+        chain_from: number of the conv or dwc whose accumulators this post instruction reads in lock-step.
+        """
+        slot = _Slot(mnemonic, unit, fields, payload, reads, writes, self.layer)
+        number = len(self._slots)
+        for other in UNITS:
+            if other != unit:
+                self._order(slot, number, other, chain_from)
+        self._slots.append(slot)
+        self._by_unit[unit].append(number)
+        return number
+
+    def _order(self, slot: _Slot, number: int, other: str, chain_from: int) -> None:
+        """Take a token from the latest conflicting instruction of unit `other`, if it is not covered yet."""
+        covered = self._synced[other, slot.unit]
+        for index in reversed(self._by_unit[other]):
+            if index <= covered:
+                return
+            earlier = self._slots[index]
+            if earlier.conflicts(slot):
+                earlier.signal += (slot.unit,)
+                slot.wait += (other,)
+                self._synced[other, slot.unit] = index
+                if index == chain_from and earlier.chain_to == -1:
+                    earlier.chain_to = number
+                elif index != chain_from:
+                    earlier.chain_to = -2  # somebody needs its end: no early token
+                return
+
+    def barrier(self) -> None:
+        """Wait until every unit is idle. Around loops, so that tokens balance within one iteration."""
+        others = tuple(u for u in UNITS if u != "array")
+        for unit in others:
+            self._sync(unit, wait=(), signal=("array",))
+        self._sync("array", wait=others, signal=others)
+        for unit in others:
+            self._sync(unit, wait=("array",), signal=())
+        last = len(self._slots)
+        self._synced = {pair: last for pair in self._synced}
+
+    def _sync(self, unit: str, wait: tuple[str, ...], signal: tuple[str, ...]) -> None:
+        slot = _Slot(SYNC[unit], unit, {}, b"", (), (), self.layer, wait=wait, signal=signal)
+        self._by_unit[unit].append(len(self._slots))
+        self._slots.append(slot)
+
+    def finish(self) -> tuple[tuple[Inst, ...], tuple[int, ...]]:
+        """The instructions and, for each, its source-map entry."""
+        return tuple(_instruction(s) for s in self._slots), tuple(s.layer for s in self._slots)
+
+
+def _instruction(slot: _Slot) -> Inst:
+    fields = dict(slot.fields)
+    if slot.unit in UNITS:
+        fields.update(wait=tuple(u for u in UNITS if u in slot.wait),
+                      signal=tuple(u for u in UNITS if u in slot.signal))
+    if slot.mnemonic in ("conv", "dwc"):
+        fields["chain"] = int(slot.chain_to >= 0 and slot.signal == ("post",))
+    return inst(slot.mnemonic, payload=slot.payload, **fields)

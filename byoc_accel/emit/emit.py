@@ -1,0 +1,76 @@
+"""Plan -> Program: instructions of every step in order, with the source map."""
+from __future__ import annotations
+
+from ..isa.encode import encode
+from ..quantize.qregion import QTensor
+from ..schedule.geometry import is_depthwise
+from ..schedule.plan import ConvStep, Plan, PoolStep, Step, StepPlan
+from ..target import Target
+from .context import Context
+from .conv import emit_conv
+from .moves import fill_border, load_input, store_result
+from .pool import emit_element, emit_pool
+from .program import Layer, Program
+
+
+def emit(plan: Plan, target: Target) -> Program:
+    """The program of `plan`; deterministic: equal plans give equal bytes."""
+    ctx = Context(plan, target)
+    for index, step in enumerate(plan.steps):
+        ctx.builder.layer = index
+        _emit_step(ctx, step)
+    ctx.builder.control("halt")
+    code, layers = _assemble(ctx, plan)
+    return Program(plan.name, code, plan.buffers, plan.ports, layers, target.digest)
+
+
+def _emit_step(ctx: Context, plan: StepPlan) -> None:
+    for name in plan.fills:
+        fill_border(ctx, name)
+    for name in plan.loads:
+        load_input(ctx, name)
+    if isinstance(plan.step, ConvStep):
+        emit_conv(ctx, plan)
+    elif isinstance(plan.step, PoolStep):
+        emit_pool(ctx, plan)
+    else:
+        emit_element(ctx, plan)
+    if plan.stage(plan.step.y) is None:
+        for name, sink in plan.stores:
+            store_result(ctx, name, sink)
+
+
+def _assemble(ctx: Context, plan: Plan) -> tuple[bytes, tuple[Layer, ...]]:
+    instructions, owners = ctx.builder.finish()
+    pieces = [encode(i) for i in instructions]
+    sizes, weights = [0] * len(plan.steps), [0] * len(plan.steps)
+    for instruction, owner, piece in zip(instructions, owners, pieces):
+        sizes[owner] += len(piece)
+        if instruction.mnemonic in ("conv", "dwc"):
+            weights[owner] += len(instruction.payload)
+    layers, start = [], 0
+    tensors = {t.name: t for t in plan.tensors}
+    for step, size, weight_bytes in zip(plan.steps, sizes, weights):
+        layers.append(Layer(step.step.name, layer_kind(step.step), start, start + size, macs(step.step, tensors),
+                            weight_bytes))
+        start += size
+    return b"".join(pieces), tuple(layers)
+
+
+def layer_kind(step: Step) -> str:
+    """What a report calls the step."""
+    if isinstance(step, ConvStep):
+        dense = step.conv.weight.shape[1:3] == (1, 1) and not any(step.conv.padding)
+        kind = "depthwise" if is_depthwise(step) else "conv1x1" if dense else "conv2d"
+        return kind + ("+add" if step.add else "") + ("+table" if step.table else "")
+    if isinstance(step, PoolStep):
+        return f"{step.pool.kind}_pool"
+    return "add" if step.add else "table" if step.table else "copy"
+
+
+def macs(step: Step, tensors: dict[str, QTensor]) -> int:
+    """Multiply-accumulates of the model's operator (padding counted, as TFLite and Vela do)."""
+    if not isinstance(step, ConvStep):
+        return 0
+    _, height, width, _ = tensors[step.conv.y].shape
+    return height * width * step.conv.weight.size

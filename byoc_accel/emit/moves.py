@@ -1,0 +1,110 @@
+"""Data movement: loads, stores and borders, as instructions."""
+from __future__ import annotations
+
+from ..schedule.plan import Layout, Place, Source, StepPlan
+from .builder import Access
+from .context import Context
+
+
+def load_input(ctx: Context, name: str) -> None:
+    """Copy a whole input tensor from its buffer into its SRAM place, inside its border."""
+    place, source = ctx.places[name], dict(ctx.plan.sources)[name]
+    _transfer(ctx, "load", source.buffer, source.offset, _tight(place.layout), place, 0, place.layout.height)
+
+
+def store_result(ctx: Context, name: str, sink: Source) -> None:
+    """Copy a whole tensor from its SRAM place to an output buffer."""
+    place = ctx.places[name]
+    _transfer(ctx, "store", sink.buffer, sink.offset, _tight(place.layout), place, 0, place.layout.height)
+
+
+def load_stage(ctx: Context, plan: StepPlan, name: str, first: int, rows: int, register: int, padded: bool) -> None:
+    """Fill a staging buffer with `rows` rows from tensor row `first` on; whole padded rows when `padded`."""
+    place, stage = ctx.places[name], plan.stage(name)
+    assert stage is not None and place.buffer is not None
+    layout = place.layout
+    if padded:
+        offset, size = layout.offset(first, -layout.border[1]), rows * layout.pitch_bytes
+        shape = {"row_bytes": size}
+    else:
+        row = layout.width * layout.channels
+        offset, size = layout.offset(first, 0), rows * row
+        shape = _rows(rows, row, layout.pitch_bytes, row)
+    ctx.builder.add("load", "dma_in", (ctx.place_access(name),), (ctx.sram(stage.address, size),),
+                    binding=place.buffer, external_offset=place.address + offset, external_reg=register,
+                    sram_address=stage.address, **shape)
+
+
+def store_stage(ctx: Context, plan: StepPlan, name: str, place: Place, first: int, rows: int, register: int) -> None:
+    """Copy `rows` rows of a result from its (tight) staging buffer into external `place`, from row `first` on."""
+    stage = plan.stage(name)
+    assert stage is not None and place.buffer is not None
+    layout = place.layout
+    row = layout.width * layout.channels
+    access = Access(place.buffer, place.address, place.address + layout.bytes)
+    ctx.builder.add("store", "dma_out", (ctx.sram(stage.address, rows * row),), (access,), binding=place.buffer,
+                    external_offset=place.address + layout.offset(first, 0), external_reg=register,
+                    sram_address=stage.address, **_rows(rows, row, layout.pitch_bytes, row))
+
+
+def fill_border(ctx: Context, name: str) -> None:
+    """Write a tensor's zero point into its border, wherever it lives."""
+    place = ctx.places[name]
+    for start, size, rows, stride in _border_pieces(place.layout):
+        if place.in_sram:
+            address = place.address + start
+            span = ctx.sram(address, (rows - 1) * stride + size)
+            ctx.builder.add("fill", "dma_in", (), (span,), value=place.layout.value, sram_address=address,
+                            row_bytes=size, rows=rows, sram_row_stride=stride if rows > 1 else 0)
+        else:
+            _store_border(ctx, place, start, size, rows, stride)
+
+
+def _border_pieces(layout: Layout) -> list[tuple[int, int, int, int]]:
+    """(start, row bytes, rows, stride) of the contiguous pieces of a border; right and left edges are one piece."""
+    top, left, bottom, right = layout.border
+    channels, pitch = layout.channels, layout.pitch_bytes
+    pieces = [(0, top * pitch + left * channels, 1, 0),
+              (layout.offset(0, layout.width), (left + right) * channels, layout.height - 1, pitch),
+              (layout.offset(layout.height - 1, layout.width), right * channels + bottom * pitch, 1, 0)]
+    return [p for p in pieces if p[1] and p[2]]
+
+
+def _store_border(ctx: Context, place: Place, start: int, size: int, rows: int, stride: int) -> None:
+    """Write a border piece of an external tensor from a row of SRAM that holds its value."""
+    plan, builder = ctx.plan, ctx.builder
+    width = min(size, plan.border_row_bytes)
+    source = ctx.sram(plan.border_row_address, width)
+    builder.add("fill", "dma_in", (), (source,), value=place.layout.value, sram_address=plan.border_row_address,
+                row_bytes=width)
+    assert place.buffer is not None
+    access = Access(place.buffer, place.address, place.address + place.layout.bytes)
+    for first in range(0, size, width):
+        builder.add("store", "dma_out", (source,), (access,), binding=place.buffer,
+                    external_offset=place.address + start + first, sram_address=plan.border_row_address,
+                    row_bytes=min(width, size - first), rows=rows, external_row_stride=stride if rows > 1 else 0)
+
+
+def _transfer(ctx: Context, mnemonic: str, buffer: int, offset: int, outside: Layout, place: Place, first: int,
+              rows: int) -> None:
+    """Rows between a tight external tensor and its SRAM place."""
+    inside = place.layout
+    row = inside.width * inside.channels
+    address = place.address + inside.offset(first, 0)
+    external = Access(buffer, offset, offset + outside.bytes)
+    sram = ctx.sram(address, (rows - 1) * inside.pitch_bytes + row)
+    reads, writes = ((external,), (sram,)) if mnemonic == "load" else ((sram,), (external,))
+    ctx.builder.add(mnemonic, "dma_in" if mnemonic == "load" else "dma_out", reads, writes, binding=buffer,
+                    external_offset=offset, sram_address=address, **_rows(rows, row, row, inside.pitch_bytes))
+
+
+def _rows(rows: int, row_bytes: int, external_stride: int, sram_stride: int) -> dict[str, int]:
+    """Row fields of a transfer; rows that touch on both sides become one."""
+    if rows == 1 or external_stride == sram_stride == row_bytes:
+        return {"row_bytes": rows * row_bytes}
+    return {"row_bytes": row_bytes, "rows": rows, "external_row_stride": external_stride,
+            "sram_row_stride": sram_stride}
+
+
+def _tight(layout: Layout) -> Layout:
+    return Layout(layout.height, layout.width, layout.channels)

@@ -1,0 +1,170 @@
+"""Pooling and elementwise steps. They have no weights to repeat, so blocks are written out one after another."""
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..errors import ScheduleError
+from ..quantize.qregion import QPool
+from ..schedule.plan import ElementStep, Place, PoolStep, StepPlan, step_inputs
+from .array import Area, Taps, depthwise
+from .context import Context, Operand
+from .moves import load_stage, store_stage
+from .post import Channels, Grid, Tail, identity, post, set_channels, set_grid, set_tail
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Output indices [start, stop) along one axis whose windows are clipped alike: taps [first, last), divisor."""
+
+    start: int
+    stop: int
+    first: int
+    last: int
+    count: int
+
+
+def segments(outputs: int, size: int, kernel: int, stride: int, before: int, after: int,
+             include_pad: bool) -> list[Segment]:
+    """Cut one axis so that within a segment the same taps fall inside the tensor."""
+    found: list[Segment] = []
+    for index in range(outputs):
+        start = index * stride - before
+        first, last = max(0, -start), min(kernel, size - start)
+        count = min(kernel, size + after - start) if include_pad else last - first
+        same = found and (found[-1].first, found[-1].last, found[-1].count) == (first, last, count)
+        if same:
+            found[-1] = Segment(found[-1].start, index + 1, first, last, count)
+        else:
+            found.append(Segment(index, index + 1, first, last, count))
+    return found
+
+
+def blocks(plan: StepPlan, height: int) -> Iterator[tuple[int, int]]:
+    """(first row, rows) of every block."""
+    for index in range(plan.blocks.count):
+        first = min(index * plan.blocks.rows, height - plan.blocks.rows)
+        yield first, plan.blocks.rows
+
+
+def emit_pool(ctx: Context, plan: StepPlan) -> None:
+    """Every block of a pooling step, cut further where windows are clipped at an edge."""
+    step = plan.step
+    assert isinstance(step, PoolStep)
+    pool = step.pool
+    (_, height, width, _), (_, in_height, in_width, _) = ctx.tensors[step.y].shape, ctx.tensors[step.x].shape
+    top, left, bottom, right = pool.padding
+    axis_y = segments(height, in_height, pool.kernel[0], pool.stride[0], top, bottom, pool.count_include_pad)
+    axis_x = segments(width, in_width, pool.kernel[1], pool.stride[1], left, right, pool.count_include_pad)
+    for row, rows in blocks(plan, height):
+        first = max(0, row * pool.stride[0] - top)
+        last = min(in_height, (row + rows - 1) * pool.stride[0] - top + pool.kernel[0])
+        if plan.stage(step.x) is not None:
+            load_stage(ctx, plan, step.x, first, max(last - first, 1), 0, padded=True)
+        ifm = ctx.operand(plan, step.x, 0, first, 0, padded=True)
+        ofm = ctx.operand(plan, step.y, 0, row, 0, padded=False)
+        for seg_y in axis_y:
+            start, stop = max(seg_y.start, row), min(seg_y.stop, row + rows)
+            if start < stop:
+                for seg_x in axis_x:
+                    part = Segment(start, stop, seg_y.first, seg_y.last, seg_y.count)
+                    _pool_part(ctx, plan, pool, ifm, ofm, part, seg_x)
+        _store_block(ctx, plan, step.y, row, rows)
+
+
+def _pool_part(ctx: Context, plan: StepPlan, pool: QPool, ifm: Operand, ofm: Operand, seg_y: Segment,
+               seg_x: Segment) -> None:
+    """One rectangle of output positions with equal windows."""
+    if seg_y.last <= seg_y.first or seg_x.last <= seg_x.first:
+        raise ScheduleError(f"pool {pool.name!r}: a window lies in the padding entirely; reduce the padding")
+    origin = (seg_y.first - pool.padding[0], seg_x.first - pool.padding[1])
+    kernel = (seg_y.last - seg_y.first, seg_x.last - seg_x.first)
+    taps = Taps(pool.stride, (1, 1), origin)
+    if pool.kind == "max":
+        area = Area(seg_y.start, seg_x.start, seg_y.stop - seg_y.start, seg_x.stop - seg_x.start)
+        _maximum(ctx, ifm, ofm, taps, kernel, area)
+        return
+    columns = min(plan.blocks.columns, seg_x.stop - seg_x.start)
+    rows = max(1, ctx.target.accumulator_entries_per_bank // columns)
+    for y in range(seg_y.start, seg_y.stop, rows):
+        for x in range(seg_x.start, seg_x.stop, columns):
+            area = Area(y, x, min(rows, seg_y.stop - y), min(columns, seg_x.stop - x))
+            _average(ctx, pool, ifm, ofm, taps, kernel, area, seg_y.count * seg_x.count)
+
+
+def _maximum(ctx: Context, ifm: Operand, ofm: Operand, taps: Taps, kernel: tuple[int, int], area: Area) -> None:
+    stride = taps.stride
+    grid = Grid(area.width, area.height, (ofm.channels, ofm.pitch_bytes),
+                source=(stride[1] * ifm.channels, stride[0] * ifm.pitch_bytes), window=kernel[::-1],
+                window_strides=(ifm.channels, ifm.pitch_bytes))
+    for first in range(0, ifm.channels, ctx.target.array_columns):
+        columns = min(ctx.target.array_columns, ifm.channels - first)
+        source = ifm.at(area.y * stride[0] + taps.origin[0], area.x * stride[1] + taps.origin[1], first)
+        set_channels(ctx, identity(columns))
+        set_grid(ctx, grid)
+        post(ctx, columns, Tail(), (ofm.at(area.y, area.x, first), 0), ofm.access, source=(source, 0, ifm.access))
+
+
+def _average(ctx: Context, pool: QPool, ifm: Operand, ofm: Operand, taps: Taps, kernel: tuple[int, int], area: Area,
+             count: int) -> None:
+    """Sum of the window by a depthwise with unit weights, then one multiplier for the divisor `count`."""
+    requant = dict(pool.requants)[count]
+    for first in range(0, ifm.channels, ctx.target.array_columns):
+        columns = min(ctx.target.array_columns, ifm.channels - first)
+        bias = np.full(columns, -pool.x_zero_point * kernel[0] * kernel[1], np.int64)
+        set_channels(ctx, Channels(bias, np.full(columns, requant.multiplier), np.full(columns, requant.shift),
+                                   pool.rounding, pool.y_zero_point, (-128, 127)))
+        acc_base = ctx.next_bank()
+        number, swapped = depthwise(ctx, ifm, taps, area, np.ones((*kernel, columns), np.int8), first, acc_base)
+        out = (ofm.channels, ofm.pitch_bytes)
+        set_grid(ctx, Grid(area.height, area.width, out[::-1]) if swapped else Grid(area.width, area.height, out))
+        post(ctx, columns, Tail(), (ofm.at(area.y, area.x, first), 0), ofm.access, acc_base=acc_base,
+             positions=area.positions, chain_from=number)
+
+
+def emit_element(ctx: Context, plan: StepPlan) -> None:
+    """Every block of a copy, add or table step."""
+    step = plan.step
+    assert isinstance(step, ElementStep)
+    _, height, width, channels = ctx.tensors[step.x].shape
+    for row, rows in blocks(plan, height):
+        for name in dict.fromkeys(step_inputs(step)):
+            if plan.stage(name) is not None:
+                load_stage(ctx, plan, name, row, rows, 0, padded=name == step.x)
+        ifm = ctx.operand(plan, step.x, 0, row, 0, padded=True)
+        ofm = ctx.operand(plan, step.y, 0, row, 0, padded=False)
+        residual = None
+        if step.residual is not None:
+            residual = ifm if step.residual == step.x else ctx.operand(plan, step.residual, 0, row, 0, padded=False)
+        _element_block(ctx, step, ifm, ofm, residual, Area(row, 0, rows, width), channels)
+        _store_block(ctx, plan, step.y, row, rows)
+
+
+def _element_block(ctx: Context, step: ElementStep, ifm: Operand, ofm: Operand, residual: Operand | None, area: Area,
+                   channels: int) -> None:
+    zero_point = ctx.tensors[step.residual].zero_point if step.residual is not None else 0
+    tail = Tail(step.add, True, ctx.tensors[step.x].zero_point, residual, zero_point,
+                ctx.tensors[step.y].zero_point, step.table)
+    other = (residual.channels, residual.pitch_bytes) if residual is not None else (0, 0)
+    set_tail(ctx, tail)
+    for first in range(0, channels, ctx.target.array_columns):
+        columns = min(ctx.target.array_columns, channels - first)
+        set_channels(ctx, identity(columns))
+        set_grid(ctx, Grid(area.width, area.height, (ofm.channels, ofm.pitch_bytes), other,
+                           (ifm.channels, ifm.pitch_bytes)))
+        post(ctx, columns, tail, (ofm.at(area.y, area.x, first), 0), ofm.access,
+             source=(ifm.at(area.y, area.x, first), 0, ifm.access),
+             residual_address=residual.at(area.y, area.x, first) if residual is not None else 0)
+
+
+def _store_block(ctx: Context, plan: StepPlan, name: str, row: int, rows: int) -> None:
+    """Copy a staged result block to its external place and to the outputs."""
+    if plan.stage(name) is None:
+        return
+    store_stage(ctx, plan, name, ctx.places[name], row, rows, 0)
+    for sink_name, sink in plan.stores:
+        layout = ctx.places[sink_name].layout
+        tight = type(layout)(layout.height, layout.width, layout.channels)
+        store_stage(ctx, plan, name, Place(tight, sink.offset, sink.buffer), row, rows, 0)

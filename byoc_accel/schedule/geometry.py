@@ -1,0 +1,87 @@
+"""Sizes that follow from a step and a cut: borders, rows of input per block, positions per accumulator bank."""
+from __future__ import annotations
+
+from ..quantize.qregion import QTensor
+from ..target import Target
+from .plan import Blocks, ConvStep, Layout, PoolStep, Step
+
+
+def is_depthwise(step: Step) -> bool:
+    """True when the array's depthwise mode can run it: one input channel per output channel."""
+    if not isinstance(step, ConvStep):
+        return False
+    weight = step.conv.weight
+    return step.conv.groups == weight.shape[0] > 1 and weight.shape[3] == 1
+
+
+def uses_accumulators(step: Step) -> bool:
+    """True when results pass through the accumulators."""
+    return isinstance(step, ConvStep) or (isinstance(step, PoolStep) and step.pool.kind == "avg")
+
+
+def border(step: ConvStep, x: QTensor, y: QTensor) -> tuple[int, int, int, int]:
+    """Border positions (top, left, bottom, right) that the convolution reads around its input."""
+    conv = step.conv
+    top, left = conv.padding[:2]
+    if not any(conv.padding):
+        return (0, 0, 0, 0)
+    sizes = zip(x.shape[1:3], y.shape[1:3], conv.stride, conv.dilation, conv.weight.shape[1:3], (top, left))
+    low = [max(0, (out - 1) * s + (k - 1) * d + 1 - before - size) for size, out, s, d, k, before in sizes]
+    return (top, left, low[0], low[1])
+
+
+def layouts(steps: tuple[Step, ...], tensors: dict[str, QTensor]) -> dict[str, Layout]:
+    """SRAM layout of every tensor: its border is the largest that any convolution reading it needs."""
+    borders: dict[str, tuple[int, ...]] = {}
+    for step in steps:
+        if isinstance(step, ConvStep):
+            need = border(step, tensors[step.x], tensors[step.y])
+            borders[step.x] = tuple(max(a, b) for a, b in zip(need, borders.get(step.x, (0, 0, 0, 0))))
+    out = {}
+    for name, tensor in tensors.items():
+        _, height, width, channels = tensor.shape
+        out[name] = Layout(height, width, channels, borders.get(name, (0, 0, 0, 0)), tensor.zero_point)  # type: ignore[arg-type]
+    return out
+
+
+def window(step: Step) -> tuple[tuple[int, int], tuple[int, int]]:
+    """((extent_y, extent_x), (stride_y, stride_x)) of the input positions behind one output position."""
+    if isinstance(step, ConvStep):
+        conv = step.conv
+        extent = tuple((k - 1) * d + 1 for k, d in zip(conv.weight.shape[1:3], conv.dilation))
+        return extent, conv.stride  # type: ignore[return-value]
+    if isinstance(step, PoolStep):
+        return step.pool.kernel, step.pool.stride
+    return (1, 1), (1, 1)
+
+
+def block_input_rows(step: Step, rows: int) -> int:
+    """Rows of the first operand behind `rows` rows of output."""
+    (extent, _), (stride, _) = window(step)
+    return (rows - 1) * stride + extent
+
+
+def first_cut(step: Step, y: QTensor, target: Target) -> Blocks:
+    """The largest blocks that the accumulators hold, of nearly equal height."""
+    _, height, width, _ = y.shape
+    if not uses_accumulators(step):
+        return Blocks(height, 1, width)
+    entries = target.accumulator_entries_per_bank
+    columns = min(width, entries)
+    if is_depthwise(step) or isinstance(step, PoolStep):
+        columns = min(columns, _line_buffer_columns(step, target))
+    return cut(height, max(1, entries // columns), columns)
+
+
+def cut(height: int, most_rows: int, columns: int) -> Blocks:
+    """Blocks of equal height, at most `most_rows`; the last one may overlap the one before."""
+    rows = min(height, most_rows)
+    count = -(-height // rows)
+    return Blocks(-(-height // count), count, columns)
+
+
+def _line_buffer_columns(step: Step, target: Target) -> int:
+    """Output columns whose input row fits a line buffer; no limit where one-row windows are used anyway."""
+    (_, extent), (_, stride) = window(step)
+    fit = (target.line_buffer_positions - extent) // stride + 1
+    return fit if fit > 0 else target.accumulator_entries_per_bank

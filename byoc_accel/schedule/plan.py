@@ -1,0 +1,173 @@
+"""Plan: where every tensor lives and how every step is cut into blocks. Pure data, no instructions yet."""
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Union
+
+from ..emit.program import Buffer, HostPort
+from ..quantize.qregion import QAdd, QConv, QLut, QPool, QTensor
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a tensor of `height` x `width` x `channels` lies in a memory: row-major NHWC with a physical border.
+
+    border is (top, left, bottom, right) positions that hold `value`, so that address generators never test for
+    edges.
+    """
+
+    height: int
+    width: int
+    channels: int
+    border: tuple[int, int, int, int] = (0, 0, 0, 0)
+    value: int = 0
+
+    @property
+    def pitch_bytes(self) -> int:
+        """Bytes from one row to the next."""
+        return (self.border[1] + self.width + self.border[3]) * self.channels
+
+    @property
+    def rows(self) -> int:
+        return self.border[0] + self.height + self.border[2]
+
+    @property
+    def bytes(self) -> int:
+        return self.rows * self.pitch_bytes
+
+    @property
+    def is_tight(self) -> bool:
+        """True when the tensor's bytes are contiguous."""
+        return self.border == (0, 0, 0, 0)
+
+    def offset(self, y: int, x: int) -> int:
+        """Bytes from the start to position (y, x) of the tensor itself; borders have negative coordinates."""
+        return (self.border[0] + y) * self.pitch_bytes + (self.border[1] + x) * self.channels
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a tensor lives: in SRAM at `address`, or in external buffer `buffer` from byte `address` on."""
+
+    layout: Layout
+    address: int
+    buffer: int | None = None
+
+    @property
+    def in_sram(self) -> bool:
+        return self.buffer is None
+
+
+@dataclass(frozen=True)
+class ConvStep:
+    """conv, then optionally `+ residual` and a lookup table, written to `y` by the post unit in one go.
+
+    `add_first` is True when the conv result is the add's first operand.
+    """
+
+    name: str
+    conv: QConv
+    x: str
+    y: str
+    add: QAdd | None = None
+    residual: str | None = None
+    add_first: bool = True
+    table: QLut | None = None
+
+
+@dataclass(frozen=True)
+class PoolStep:
+    """Max pooling in the post unit, or average pooling as a depthwise convolution with unit weights."""
+
+    name: str
+    pool: QPool
+    x: str
+    y: str
+
+
+@dataclass(frozen=True)
+class ElementStep:
+    """Copy, add and/or table lookup from SRAM to SRAM in the post unit."""
+
+    name: str
+    x: str
+    y: str
+    add: QAdd | None = None
+    residual: str | None = None
+    table: QLut | None = None
+
+
+Step = Union[ConvStep, PoolStep, ElementStep]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """SRAM buffer that holds one block of an external operand of a step."""
+
+    tensor: str
+    address: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """Cut of a step's output: `count` blocks of `rows` rows (the last may overlap the one before), each computed
+    in column chunks of at most `columns` positions."""
+
+    rows: int
+    count: int
+    columns: int
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where an input tensor starts: `buffer` index and byte offset (batch items lie one after another)."""
+
+    buffer: int
+    offset: int
+
+
+@dataclass(frozen=True)
+class StepPlan:
+    """One step with its cut, its staging buffers, and the moves around it.
+
+    loads: inputs copied from their buffer into SRAM before the step; fills: tensors whose SRAM border is written
+    before the step; stores: results copied to an output buffer after (each block of) the step.
+    """
+
+    step: Step
+    blocks: Blocks
+    stages: tuple[Stage, ...]
+    loads: tuple[str, ...]
+    fills: tuple[str, ...]
+    stores: tuple[tuple[str, Source], ...]
+
+    def stage(self, tensor: str) -> Stage | None:
+        """The staging buffer of an external operand, or None when it lives in SRAM."""
+        return next((s for s in self.stages if s.tensor == tensor), None)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The whole schedule. `places` has one entry per stored tensor; aliases share a Place.
+
+    sources and sinks tell where input and output tensors lie in their external buffers. border_row_bytes is the
+    size of an SRAM area at `border_row_address` that is used to write borders of external tensors.
+    """
+
+    name: str
+    tensors: tuple[QTensor, ...]
+    steps: tuple[StepPlan, ...]
+    places: tuple[tuple[str, Place], ...]
+    sources: tuple[tuple[str, Source], ...]
+    sinks: tuple[tuple[str, Source], ...]
+    buffers: tuple[Buffer, ...]
+    ports: tuple[HostPort, ...]
+    border_row_address: int
+    border_row_bytes: int
+
+
+def step_inputs(step: Step) -> tuple[str, ...]:
+    """Tensors that a step reads."""
+    residual = getattr(step, "residual", None)
+    return (step.x,) if residual is None else (step.x, residual)

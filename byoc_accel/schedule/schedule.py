@@ -1,0 +1,216 @@
+"""QRegion -> Plan: fuse, lay out, decide what lives in SRAM and what is staged in blocks, place everything."""
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from ..emit.program import Buffer, HostPort
+from ..errors import ScheduleError
+from ..quantize.qregion import QRegion
+from ..region.region import Port
+from ..target import Target
+from .alloc import Overflow, Request, allocate
+from .batch import item_name, split_batch
+from .geometry import block_input_rows, cut, first_cut, layouts
+from .plan import Blocks, ElementStep, Place, Plan, Source, Stage, Step, StepPlan, step_inputs
+from .steps import Steps, lifetimes, make_steps
+
+
+@dataclass(frozen=True)
+class _Draft:
+    """One attempt: which root tensors are external, and how every step is cut."""
+
+    steps: Steps
+    external: frozenset[str]
+    cuts: tuple[Blocks, ...]
+
+
+def schedule(qregion: QRegion, target: Target) -> Plan:
+    """Plan of `qregion` on `target`; raises ScheduleError naming the step when not even one row fits."""
+    single, batch = split_batch(qregion)
+    steps = make_steps(single)
+    cuts = tuple(first_cut(step, steps.tensors[step.y], target) for step in steps.steps)
+    draft = _Draft(steps, frozenset(), cuts)
+    while True:
+        tables = _Tables(single, draft, target)
+        addresses = allocate(tables.requests(), target.sram_bytes, target.memory_alignment_bytes)
+        if not isinstance(addresses, Overflow):
+            return _finish(qregion, single, batch, tables, addresses)
+        draft = _relax(tables, addresses)
+
+
+class _Tables:
+    """Everything that follows from a draft: layouts, lifetimes, stages and their sizes."""
+
+    def __init__(self, single: QRegion, draft: _Draft, target: Target):
+        self.draft, self.target = draft, target
+        self.steps = draft.steps
+        self.inputs = {p.tensor for p in single.inputs}
+        self.outputs = [p.tensor for p in single.outputs]
+        self.layouts = layouts(self.steps.steps, self.steps.tensors)
+        self.lifetimes = lifetimes(self.steps, set(self.outputs), self.inputs)
+
+    def is_external(self, tensor: str) -> bool:
+        return self.steps.root(tensor) in self.draft.external
+
+    def stage_bytes(self, index: int) -> dict[str, int]:
+        """Size of the staging buffer of every external operand of step `index`."""
+        step, blocks = self.steps.steps[index], self.draft.cuts[index]
+        sizes: dict[str, int] = {}
+        if self.is_external(step.x):
+            layout = self.layouts[step.x]
+            rows = min(block_input_rows(step, blocks.rows), layout.rows)
+            sizes[step.x] = rows * layout.pitch_bytes
+        for name in (*step_inputs(step)[1:], step.y):
+            if self.is_external(name) and name not in sizes:
+                layout = self.layouts[name]
+                sizes[name] = blocks.rows * layout.width * layout.channels
+        return sizes
+
+    def border_row_bytes(self) -> int:
+        """SRAM bytes needed to write the borders of external tensors."""
+        return max((self.layouts[n].pitch_bytes for n in self.draft.external
+                    if not self.layouts[n].is_tight and n not in self.inputs), default=0)
+
+    def requests(self) -> list[Request]:
+        """Every SRAM range that the draft needs, with its lifetime."""
+        last = len(self.steps.steps)
+        out = [Request(name, self.layouts[name].bytes, *span) for name, span in self.lifetimes.items()
+               if name not in self.draft.external]
+        for index in range(last):
+            out += [Request(_stage_name(index, name), size, index, index)
+                    for name, size in self.stage_bytes(index).items()]
+        if self.border_row_bytes():
+            out.append(Request(_BORDER_ROW, self.border_row_bytes(), 0, last))
+        return out
+
+
+_BORDER_ROW = "@border_row"
+
+
+def _stage_name(index: int, tensor: str) -> str:
+    return f"@stage{index}:{tensor}"
+
+
+def _relax(tables: _Tables, overflow: Overflow) -> _Draft:
+    """Make the step where SRAM overflows smaller: spill its largest resident tensor, or halve its blocks."""
+    draft, index = tables.draft, min(overflow.step, len(tables.draft.cuts) - 1)
+    step, blocks = tables.steps.steps[index], draft.cuts[index]
+    resident = sorted(((tables.layouts[n].bytes, n) for n, (first, last) in tables.lifetimes.items()
+                       if first <= overflow.step <= last and n not in draft.external), reverse=True)
+    staged = sum(tables.stage_bytes(index).values())
+    if blocks.rows > 1 and staged and (not resident or staged >= resident[0][0]):
+        height = tables.steps.tensors[step.y].shape[1]
+        smaller = cut(height, blocks.rows // 2, blocks.columns)
+        cuts = draft.cuts[:index] + (smaller,) + draft.cuts[index + 1:]
+        return replace(draft, cuts=cuts)
+    if not resident:
+        raise ScheduleError(f"step {step.name!r}: one row per block needs {overflow.demand_bytes} B of SRAM, the "
+                            f"target has {tables.target.sram_bytes} B; use a larger target or leave it to the host")
+    return _spill(tables, resident[0][1])
+
+
+def _spill(tables: _Tables, name: str) -> _Draft:
+    """Move one root tensor to external memory; a padded input first gets a bordered copy there."""
+    draft = tables.draft
+    if name not in tables.inputs or tables.layouts[name].is_tight:
+        return replace(draft, external=draft.external | {name})
+    copy = f"{name}@bordered"
+    steps = tables.steps
+    tensors = {**steps.tensors, copy: replace(steps.tensors[name], name=copy)}
+    first = ElementStep(f"{name}@border", name, copy)
+    rest = [_reads_copy(step, name, copy) for step in steps.steps]
+    height = tensors[name].shape[1]
+    blocks = cut(height, height, tensors[name].shape[2])
+    return _Draft(Steps((first, *rest), steps.aliases, tensors), draft.external | {name, copy}, (blocks, *draft.cuts))
+
+
+def _reads_copy(step: Step, name: str, copy: str) -> Step:
+    changes = {}
+    if step.x == name:
+        changes["x"] = copy
+    if getattr(step, "residual", None) == name:
+        changes["residual"] = copy
+    return replace(step, **changes)
+
+
+def _finish(qregion: QRegion, single: QRegion, batch: int, tables: _Tables, addresses: dict[str, int]) -> Plan:
+    sources = dict(_items(qregion, qregion.inputs, 0, batch))
+    sinks = _items(qregion, qregion.outputs, len(qregion.inputs), batch)
+    places, scratch_bytes = _places(tables, addresses, sources, sinks, len(qregion.inputs) + len(qregion.outputs))
+    sizes = {t.name: t.shape[0] * t.shape[1] * t.shape[2] * t.shape[3] for t in qregion.tensors}
+    buffers = [Buffer(p.tensor, "input", sizes[p.tensor]) for p in qregion.inputs]
+    buffers += [Buffer(p.tensor, "output", sizes[p.tensor]) for p in qregion.outputs]
+    if scratch_bytes:
+        buffers.append(Buffer("scratch", "scratch", scratch_bytes))
+    return Plan(qregion.name, tuple(tables.steps.tensors.values()), _step_plans(tables, addresses, places, sinks),
+                tuple(sorted(places.items())), tuple(sorted(sources.items())),
+                tuple(sinks), tuple(buffers), _host_ports(qregion), addresses.get(_BORDER_ROW, 0),
+                tables.border_row_bytes())
+
+
+def _items(qregion: QRegion, ports: tuple[Port, ...], first_buffer: int, batch: int) -> list[tuple[str, Source]]:
+    """Where each batch item of each port lies in its external buffer; a tensor may occur more than once."""
+    tensors = qregion.by_name()
+    out = []
+    for index, port in enumerate(ports):
+        _, height, width, channels = tensors[port.tensor].shape
+        for item in range(batch):
+            name = port.tensor if batch == 1 else item_name(port.tensor, item)
+            out.append((name, Source(first_buffer + index, item * height * width * channels)))
+    return out
+
+
+def _places(tables: _Tables, addresses: dict[str, int], sources: dict[str, Source],
+            sinks: list[tuple[str, Source]], scratch_buffer: int) -> tuple[dict[str, Place], int]:
+    """Place of every tensor (aliases with their own layout), and the bytes of the scratch buffer."""
+    roots: dict[str, Place] = {}
+    scratch: list[Request] = []
+    read = {tables.steps.root(n) for step in tables.steps.steps for n in step_inputs(step)}
+    for name in tables.lifetimes:
+        layout = tables.layouts[name]
+        if name not in tables.draft.external:
+            roots[name] = Place(layout, addresses[name])
+        elif name in sources:
+            roots[name] = Place(layout, sources[name].offset, sources[name].buffer)
+        elif name not in read and any(sink == name for sink, _ in sinks):
+            source = next(s for sink, s in sinks if sink == name)
+            roots[name] = Place(layout, source.offset, source.buffer)
+        else:
+            scratch.append(Request(name, layout.bytes, *tables.lifetimes[name]))
+    target = tables.target
+    found = allocate(scratch, target.memory_max_external_bytes, target.memory_alignment_bytes)
+    if isinstance(found, Overflow):
+        raise ScheduleError(f"scratch memory: {found.demand_bytes} B are alive at once, the target allows "
+                            f"{target.memory_max_external_bytes} B; split the network")
+    roots.update({r.name: Place(tables.layouts[r.name], found[r.name], scratch_buffer) for r in scratch})
+    places = {n: replace(roots[tables.steps.root(n)], layout=tables.layouts[n] if n in tables.steps.aliases
+                         else tables.layouts[tables.steps.root(n)])
+              for n in tables.steps.tensors if tables.steps.root(n) in roots}
+    return places, max((found[r.name] + r.bytes for r in scratch), default=0)
+
+
+def _step_plans(tables: _Tables, addresses: dict[str, int], places: dict[str, Place],
+                sinks: list[tuple[str, Source]]) -> tuple[StepPlan, ...]:
+    root = tables.steps.root
+    loaded: set[str] = set()
+    plans = []
+    for index, step in enumerate(tables.steps.steps):
+        stages = tuple(Stage(name, addresses[_stage_name(index, name)], size)
+                       for name, size in tables.stage_bytes(index).items())
+        upcoming = tables.steps.steps[index:index + 2]  # loads are issued one step ahead
+        loads = dict.fromkeys(root(n) for s in upcoming for n in step_inputs(s))
+        loads = tuple(n for n in loads if n in tables.inputs and n not in loaded and places[n].in_sram)
+        loaded.update(loads)
+        fills = tuple(n for n in (*loads, root(step.y)) if not places[n].layout.is_tight)
+        place = places[root(step.y)]
+        stores = tuple((name, s) for name, s in sinks if root(name) == root(step.y)
+                       and (place.buffer, place.address) != (s.buffer, s.offset))
+        plans.append(StepPlan(step, tables.draft.cuts[index], stages, loads, fills, stores))
+    return tuple(plans)
+
+
+def _host_ports(qregion: QRegion) -> tuple[HostPort, ...]:
+    tensors = qregion.by_name()
+    return tuple(HostPort(port, tensors[port.tensor].shape, tensors[port.tensor].scale,
+                          tensors[port.tensor].zero_point, buffer)
+                 for buffer, port in enumerate((*qregion.inputs, *qregion.outputs)))

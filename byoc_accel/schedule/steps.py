@@ -1,0 +1,120 @@
+"""QRegion -> steps: fuse what one pass through array and post unit can do, and resolve reshapes to aliases."""
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, replace
+
+from ..errors import ScheduleError
+from ..quantize.qregion import (QAdd, QConv, QLut, QPool, QRegion, QReshape, QTensor, qnode_inputs)
+from .plan import ConvStep, ElementStep, PoolStep, Step, step_inputs
+
+
+@dataclass(frozen=True)
+class Steps:
+    """`steps` in execution order; `aliases` maps a tensor to the one whose bytes it shares; `tensors` by name."""
+
+    steps: tuple[Step, ...]
+    aliases: dict[str, str]
+    tensors: dict[str, QTensor]
+
+    def root(self, name: str) -> str:
+        """The tensor that owns the storage of `name`."""
+        while name in self.aliases:
+            name = self.aliases[name]
+        return name
+
+
+def make_steps(qregion: QRegion) -> Steps:
+    """Group nodes into steps. The order of anchors stays; an add joins the later of its two producers."""
+    uses = Counter(name for node in qregion.nodes for name in qnode_inputs(node))
+    uses.update(port.tensor for port in qregion.outputs)
+    consumer = {name: node for node in qregion.nodes for name in qnode_inputs(node) if uses[name] == 1}
+    ready: set[str] = {port.tensor for port in qregion.inputs}
+    fused: set[str] = set()
+    steps: list[Step] = []
+    aliases: dict[str, str] = {}
+    for node in qregion.nodes:
+        if node.name in fused:
+            ready.add(node.y)
+            continue
+        if isinstance(node, QReshape):
+            aliases[node.y] = node.x
+        else:
+            step = _step(node, consumer, ready, fused)
+            steps.append(step)
+            ready.add(step.y)
+        ready.add(node.y)
+    tensors = qregion.by_name()
+    return _untangle(Steps(tuple(steps), aliases, tensors), {p.tensor for p in qregion.inputs})
+
+
+def _step(node: QConv | QAdd | QPool | QLut, consumer: dict, ready: set[str], fused: set[str]) -> Step:
+    if isinstance(node, QPool):
+        return PoolStep(node.name, node, node.x, node.y)
+    if isinstance(node, QConv):
+        step: Step = ConvStep(node.name, node, node.x, node.y)
+        follower = consumer.get(node.y)
+        if isinstance(follower, QAdd):
+            other = follower.x2 if follower.x1 == node.y else follower.x1
+            if other in ready:
+                fused.add(follower.name)
+                step = replace(step, y=follower.y, add=follower, residual=other, add_first=follower.x1 == node.y)
+    elif isinstance(node, QAdd):
+        step = ElementStep(node.name, node.x1, node.y, add=node, residual=node.x2)
+    else:
+        return ElementStep(node.name, node.x, node.y, table=node)
+    follower = consumer.get(step.y)
+    if isinstance(follower, QLut):
+        fused.add(follower.name)
+        step = replace(step, y=follower.y, table=follower)
+    return step
+
+
+def _padded(step: Step) -> bool:
+    """True when the step reads a physical border around its input."""
+    return isinstance(step, ConvStep) and any(step.conv.padding)
+
+
+def _untangle(steps: Steps, inputs: set[str]) -> Steps:
+    """Insert copies so that no tensor with aliases needs a border: aliased bytes must be contiguous."""
+    padded = {s.x for s in steps.steps if _padded(s)}
+    group = set(steps.aliases) | set(steps.aliases.values())
+    out: list[Step] = []
+    tensors = dict(steps.tensors)
+    copies: dict[str, str] = {}
+    for step in steps.steps:
+        if _padded(step) and step.x in group & padded:
+            if step.x not in copies:
+                copies[step.x] = f"{step.x}@bordered"
+                tensors[copies[step.x]] = replace(tensors[step.x], name=copies[step.x])
+                out.append(ElementStep(f"{step.name}@border", step.x, copies[step.x]))
+            step = replace(step, x=copies[step.x])
+        out.append(step)
+    return Steps(tuple(out), steps.aliases, tensors)
+
+
+def lifetimes(steps: Steps, outputs: set[str], inputs: set[str]) -> dict[str, tuple[int, int]]:
+    """First and last step index at which the storage of each root tensor is occupied (both inclusive).
+
+    Inputs are occupied from the step before their first use, so that their load overlaps with work; outputs until
+    the step after their production, for the same reason.
+    """
+    first: dict[str, int] = {}
+    last: dict[str, int] = {}
+    for index, step in enumerate(steps.steps):
+        for name in step_inputs(step):
+            root = steps.root(name)
+            first.setdefault(root, max(index - 1, 0))
+            last[root] = index
+        root = steps.root(step.y)
+        first.setdefault(root, index)
+        last[root] = max(last.get(root, index), index)
+    count = len(steps.steps)
+    for name in outputs:
+        root = steps.root(name)
+        first.setdefault(root, 0)
+        last[root] = min(last.get(root, 0) + 1, max(count - 1, 0))
+    for name in inputs - set(first):
+        if name in {steps.root(n) for n in outputs}:
+            raise ScheduleError(f"tensor {name!r}: a region input is also its output; leave it to the host")
+    return {name: (first[name], last[name]) for name in first}
