@@ -50,7 +50,8 @@ def target_header(first_line: str) -> str:
     intro = ("The numbers of one accelerator, in the order in which an image's target section stores them\n"
              " * (little-endian 32-bit words).")
     return _guard("WIA_TARGET_H", first_line, intro, [
-        f"#define WIA_TARGET_FIELDS {len(TARGET_FIELDS)}u\n#define WIA_TARGET_BYTES {4 * len(TARGET_FIELDS)}u",
+        f"#define WIA_TARGET_FIELDS {len(TARGET_FIELDS)}u\n"
+        f"#define WIA_TARGET_BYTES {4 * len(TARGET_FIELDS)}u",
         ranges,
         f"typedef struct wia_target {{\n{members}\n}} wia_target_t;",
         _WORD,
@@ -198,8 +199,9 @@ def _encoding_ok() -> str:
         tests += [f"{_bits(s)} % 4u == 0u" for s in OPERANDS[row.mnemonic] if s.field.name == "payload_bytes"]
         if tests:
             cases.append(f"    case WIA_OP_{row.mnemonic.upper()}:\n        return {' && '.join(tests)};\n")
-    return f"""/* Bytes are a legal encoding: opcode known, reserved bits zero, choices known, no token to the own unit,
- * payload a whole number of words. Reads as many bytes as the instruction has without its payload. */
+    return f"""/* Bytes are a legal encoding: opcode known, reserved bits zero, choices known, no token
+ * to the own unit, payload a whole number of words. Reads the instruction without its
+ * payload. */
 static inline bool wia_encoding_ok(const uint8_t *bytes)
 {{
     const wia_info_t *info = wia_info_of(bytes[0]);
@@ -220,7 +222,7 @@ static inline bool wia_encoding_ok(const uint8_t *bytes)
 
 
 def _payload_bytes() -> str:
-    return f"""/* Bytes of inline data after the fields; 0 for instructions without any. May be close to 2^32. */
+    return f"""/* Bytes of inline data after the fields, 0 if there is none; may be close to 2^32. */
 static inline uint32_t wia_payload_bytes(const uint8_t *bytes)
 {{
     switch (bytes[0]) {{
@@ -278,5 +280,6 @@ def _target_check() -> str:
     return ("/* 0 if every number is in its range; the number (from 1) of the first field that is not;\n"
             " * WIA_TARGET_FIELDS + 1 if the SRAM port is narrower than the array. */\n"
             "static inline unsigned wia_target_check(const wia_target_t *target)\n{\n" + "\n".join(tests) +
-            "\n    if (target->sram_port_bytes < target->array_rows || target->sram_port_bytes < target->array_columns)\n"
+            "\n    if (target->sram_port_bytes < target->array_rows\n"
+            "        || target->sram_port_bytes < target->array_columns)\n"
             f"        return {last}u;\n    return 0u;\n}}")

@@ -31,11 +31,11 @@ def encoded_size(inst: Inst) -> int:
 
 
 def encode(inst: Inst) -> bytes:
-    """Bytes of one instruction; raises EncodeError when the payload has another length than the fields say."""
+    """Bytes of one instruction; raises EncodeError when the payload is not as long as the fields say."""
     length = payload_length(inst)
     if len(inst.payload) != length:
-        raise EncodeError(f"{inst.mnemonic}: payload of {len(inst.payload)} bytes; its fields ask for {length}; "
-                          "repack the payload")
+        raise EncodeError(f"{inst.mnemonic}: payload of {len(inst.payload)} bytes; "
+                          f"its fields ask for {length}; repack the payload")
     if length % 4:
         raise EncodeError(f"{inst.mnemonic}: payload of {length} bytes; give a multiple of 4, zero-padded")
     number = BY_MNEMONIC[inst.mnemonic].opcode
@@ -62,7 +62,8 @@ def decode(code: bytes, offset: int = 0) -> tuple[Inst, int]:
         raise EncodeError(f"offset {offset}: opcode 0x{code[offset]:02x} is no instruction of this version")
     size = SIZES[row.mnemonic]
     if offset + size > len(code):
-        raise EncodeError(f"offset {offset}: {row.mnemonic} needs {size} bytes, {len(code) - offset} are left")
+        raise EncodeError(f"offset {offset}: {row.mnemonic} needs {size} bytes, "
+                          f"{len(code) - offset} are left")
     number = int.from_bytes(code[offset:offset + size], "little")
     if number & RESERVED[row.mnemonic]:
         raise EncodeError(f"offset {offset}: {row.mnemonic} has reserved bits set; they must be zero")
@@ -72,7 +73,8 @@ def decode(code: bytes, offset: int = 0) -> tuple[Inst, int]:
         raise EncodeError(f"offset {offset}: {error.args[0].split(': ', 1)[1]}") from None
     length = payload_length(inst)
     if length % 4:
-        raise EncodeError(f"offset {offset}: {row.mnemonic} has a payload of {length} bytes; it must be a multiple of 4")
+        raise EncodeError(f"offset {offset}: {row.mnemonic} has a payload of {length} bytes; "
+                          "it must be a multiple of 4")
     if offset + size + length > len(code):
         raise EncodeError(f"offset {offset}: {row.mnemonic} has {length} payload bytes, "
                           f"{len(code) - offset - size} are left")

@@ -41,12 +41,13 @@ def place(instruction: Instruction) -> tuple[Slot, ...]:
     bit = 0
     for field in instruction.fields:
         if field.bits < 1 or bit % WORD_BITS + field.bits > WORD_BITS:
-            raise EncodeError(f"table row {instruction.mnemonic}: field {field.name} at bit {bit} has {field.bits} "
-                              f"bits and crosses a {WORD_BITS}-bit word; insert reserved bits")
+            raise EncodeError(f"table row {instruction.mnemonic}: field {field.name} at bit {bit} has "
+                              f"{field.bits} bits and crosses a {WORD_BITS}-bit word; insert reserved bits")
         slots.append(Slot(field, bit))
         bit += field.bits
     if bit == 0 or bit % WORD_BITS:
-        raise EncodeError(f"table row {instruction.mnemonic}: {bit} bits; words have {WORD_BITS}, add reserved bits")
+        raise EncodeError(f"table row {instruction.mnemonic}: {bit} bits; words have {WORD_BITS}, "
+                          "add reserved bits")
     return tuple(slots)
 
 
@@ -91,7 +92,8 @@ def check(mnemonic: str, field: Field, value: object) -> Value:
     """`value` in canonical form; raises EncodeError naming instruction, field, value and limit."""
     if field.kind == "enum":
         if value not in field.choices:
-            raise EncodeError(f"{mnemonic}: {field.name} = {value!r}; choose one of {', '.join(field.choices)}")
+            choices = ", ".join(field.choices)
+            raise EncodeError(f"{mnemonic}: {field.name} = {value!r}; choose one of {choices}")
         return value  # type: ignore[return-value]
     if field.kind == "mask":
         return _check_mask(mnemonic, field, value)
@@ -108,13 +110,15 @@ def check(mnemonic: str, field: Field, value: object) -> Value:
 
 def _check_mask(mnemonic: str, field: Field, value: object) -> tuple[str, ...]:
     if isinstance(value, str) or not isinstance(value, (tuple, list, set, frozenset)):
-        raise EncodeError(f"{mnemonic}: {field.name} = {value!r}; give a tuple of units of {', '.join(UNITS)}")
+        raise EncodeError(f"{mnemonic}: {field.name} = {value!r}; "
+                          f"give a tuple of units of {', '.join(UNITS)}")
     own = BY_MNEMONIC[mnemonic].unit
     for unit in value:
         if unit not in UNITS:
             raise EncodeError(f"{mnemonic}: {field.name} names {unit!r}; the units are {', '.join(UNITS)}")
         if unit == own:
-            raise EncodeError(f"{mnemonic}: {field.name} names its own unit {own}; a unit works in order, drop it")
+            raise EncodeError(f"{mnemonic}: {field.name} names its own unit {own}; "
+                              "a unit works in order, drop it")
     return tuple(u for u in UNITS if u in value)
 
 

@@ -1,7 +1,7 @@
 """Write the generated files: ``python -m byoc_accel.isa.generate [--check]`` in a checkout.
 
-The C headers and docs/ISA.md come from the tables in this package (isa/table.py, target.py, errors.py) and the
-hand-written byoc_accel/isa/manual.md. With --check nothing is written; the exit code is 1 if a file differs.
+The C headers and docs/ISA.md come from the tables (isa/table.py, target.py, errors.py) and the hand-written
+byoc_accel/isa/manual.md. With --check nothing is written; the exit code is 1 if a file differs.
 """
 from __future__ import annotations
 

@@ -54,7 +54,8 @@ class Inst:
         try:
             return self.values[_INDEX[self.mnemonic][name]]
         except KeyError:
-            raise AttributeError(f"{self.mnemonic} has no field {name!r}; it has {_names(self.mnemonic)}") from None
+            known = _names(self.mnemonic)
+            raise AttributeError(f"{self.mnemonic} has no field {name!r}; it has {known}") from None
 
     def replace(self, **changes: object) -> Inst:
         """The same instruction with some fields (or the payload) changed; raises EncodeError like `inst`."""
@@ -79,10 +80,8 @@ def inst(mnemonic: str, *, payload: bytes = b"", **fields: object) -> Inst:
             raise EncodeError(f"{mnemonic}: no field {name!r}; it has {_names(mnemonic)}")
     if "payload_bytes" in index:
         fields.setdefault("payload_bytes", len(payload))
-    values = tuple(
-        check(mnemonic, slot.field, fields[slot.field.name]) if slot.field.name in fields else default(slot.field)
-        for slot in OPERANDS[mnemonic]
-    )
+    values = tuple(check(mnemonic, field, fields[field.name]) if field.name in fields else default(field)
+                   for field in (slot.field for slot in OPERANDS[mnemonic]))
     return Inst(mnemonic, values, bytes(payload))
 
 

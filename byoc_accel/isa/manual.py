@@ -36,8 +36,13 @@ def _summary() -> str:
     lines = ["| opcode | mnemonic | unit | bytes | payload | meaning |", "|---|---|---|---|---|---|"]
     for row in ROWS:
         lines.append(f"| 0x{row.opcode:02x} | [`{row.mnemonic}`](#{row.mnemonic}) | {row.unit} | "
-                     f"{SIZES[row.mnemonic]} | {row.payload or '-'} | {row.meaning.split('. ')[0].rstrip('.')} |")
+                     f"{SIZES[row.mnemonic]} | {row.payload or '-'} | {_short(row)} |")
     return "\n".join(lines)
+
+
+def _short(row: Instruction) -> str:
+    """First clause of the meaning."""
+    return row.meaning.split(". ")[0].split(": ")[0].rstrip(".")
 
 
 def _target() -> str:

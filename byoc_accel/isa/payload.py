@@ -31,7 +31,8 @@ def pack_weights(weights: np.ndarray, rows: int) -> bytes:
     return _pad(np.packbits(present, bitorder="little").tobytes()) + _pad(tiles[stored].tobytes())
 
 
-def unpack_weights(payload: bytes, runs_y: int, runs_x: int, run_bytes: int, columns: int, rows: int) -> np.ndarray:
+def unpack_weights(payload: bytes, runs_y: int, runs_x: int, run_bytes: int, columns: int,
+                   rows: int) -> np.ndarray:
     """Inverse of `pack_weights`; raises EncodeError when the bytes are not exactly such a payload."""
     lanes = _used_lanes(runs_y * runs_x, run_bytes, rows)
     present, body = _read_mask(payload, len(lanes))
@@ -61,8 +62,12 @@ def present_tiles(payload: bytes, tiles: int) -> np.ndarray:
     return _read_mask(payload, tiles)[0]
 
 
-def pack_parameters(bias: np.ndarray, multiplier: np.ndarray, shift: np.ndarray, uniform: bool = False) -> bytes:
-    """Payload of par: `bias` int32 (columns,); `multiplier` < 2^31 and `shift` (columns,), or (1,) if uniform."""
+def pack_parameters(bias: np.ndarray, multiplier: np.ndarray, shift: np.ndarray,
+                    uniform: bool = False) -> bytes:
+    """Payload of par: `bias` int32 (columns,); `multiplier` < 2^31 and `shift` (columns,), (1,) if uniform.
+
+    Raises EncodeError naming the channel whose value does not fit.
+    """
     bias = _integers("bias", bias, -(1 << 31), (1 << 31) - 1)
     multiplier = _integers("multiplier", multiplier, 0, (1 << 31) - 1)
     shift = _integers("shift", shift, 0, 255)
@@ -74,7 +79,8 @@ def pack_parameters(bias: np.ndarray, multiplier: np.ndarray, shift: np.ndarray,
             + _pad(shift.astype(np.uint8).tobytes()))
 
 
-def unpack_parameters(payload: bytes, columns: int, uniform: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def unpack_parameters(payload: bytes, columns: int,
+                      uniform: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Bias, multiplier and shift as int64 (columns,) each, uniform ones repeated; raises EncodeError."""
     count = 1 if uniform else columns
     if len(payload) != parameter_bytes(columns, uniform):
@@ -104,7 +110,8 @@ def _used_lanes(runs: int, run_bytes: int, rows: int) -> np.ndarray:
 def _read_mask(payload: bytes, tiles: int) -> tuple[np.ndarray, bytes]:
     mask_bytes = -(-tiles // 32) * 4
     if len(payload) < mask_bytes:
-        raise EncodeError(f"weights: payload of {len(payload)} bytes; the mask of {tiles} tiles takes {mask_bytes}")
+        raise EncodeError(f"weights: payload of {len(payload)} bytes; "
+                          f"the mask of {tiles} tiles takes {mask_bytes}")
     bits = np.unpackbits(np.frombuffer(payload, np.uint8, mask_bytes), bitorder="little")
     if bits[tiles:].any():
         raise EncodeError(f"weights: the mask names tiles beyond the {tiles} of this geometry")
@@ -113,7 +120,8 @@ def _read_mask(payload: bytes, tiles: int) -> tuple[np.ndarray, bytes]:
 
 def _read_body(body: bytes, used_bytes: int) -> np.ndarray:
     if len(body) != -(-used_bytes // 4) * 4:
-        raise EncodeError(f"weights: {len(body)} bytes of tiles; mask and geometry ask for {used_bytes}, padded to words")
+        raise EncodeError(f"weights: {len(body)} bytes of tiles; mask and geometry ask for {used_bytes}, "
+                          "padded to words")
     if any(body[used_bytes:]):
         raise EncodeError("weights: padding after the last tile is not zero")
     return np.frombuffer(body, np.int8, used_bytes)

@@ -184,7 +184,7 @@ typedef struct wia_ageo {
 typedef struct wia_conv {
     uint32_t wait; /* take one token from each named unit before starting; bit u is unit u */
     uint32_t signal; /* give one token to each named unit; bit u is unit u */
-    uint32_t chain; /* give tokens array.latency_cycles after the last pass starts, not when it ends: 0..1 */
+    uint32_t chain; /* give tokens early: array.latency_cycles after the last pass has width * height cycles left (a conv: after it starts): 0..1 */
     uint32_t accumulate; /* add to the accumulators instead of starting from zero: 0..1 */
     uint32_t codec; /* immediate weight format: 0..0 */
     uint32_t ifm_address; /* bytes; first reduction byte of position (0, 0): 0..16777215 */
@@ -197,7 +197,7 @@ typedef struct wia_conv {
 typedef struct wia_dwc {
     uint32_t wait; /* take one token from each named unit before starting; bit u is unit u */
     uint32_t signal; /* give one token to each named unit; bit u is unit u */
-    uint32_t chain; /* give tokens array.latency_cycles after the last pass starts, not when it ends: 0..1 */
+    uint32_t chain; /* give tokens early: array.latency_cycles after the last pass has width * height cycles left (a conv: after it starts): 0..1 */
     uint32_t accumulate; /* add to the accumulators instead of starting from zero: 0..1 */
     uint32_t codec; /* immediate weight format: 0..0 */
     uint32_t ifm_address; /* bytes; first reduction byte of position (0, 0): 0..16777215 */
@@ -376,8 +376,9 @@ static inline const wia_info_t *wia_info_of(uint8_t opcode)
     }
 }
 
-/* Bytes are a legal encoding: opcode known, reserved bits zero, choices known, no token to the own unit,
- * payload a whole number of words. Reads as many bytes as the instruction has without its payload. */
+/* Bytes are a legal encoding: opcode known, reserved bits zero, choices known, no token
+ * to the own unit, payload a whole number of words. Reads the instruction without its
+ * payload. */
 static inline bool wia_encoding_ok(const uint8_t *bytes)
 {
     const wia_info_t *info = wia_info_of(bytes[0]);
@@ -611,7 +612,7 @@ static inline void wia_decode_sync_post(wia_sync_post_t *out, const uint8_t *byt
     out->signal = wia_bits(bytes, 12u, 4u);
 }
 
-/* Bytes of inline data after the fields; 0 for instructions without any. May be close to 2^32. */
+/* Bytes of inline data after the fields, 0 if there is none; may be close to 2^32. */
 static inline uint32_t wia_payload_bytes(const uint8_t *bytes)
 {
     switch (bytes[0]) {

@@ -172,7 +172,8 @@ static inline unsigned wia_target_check(const wia_target_t *target)
         return 22u;
     if (target->memory_max_external_bytes < 4096u || target->memory_max_external_bytes > 2147483647u)
         return 23u;
-    if (target->sram_port_bytes < target->array_rows || target->sram_port_bytes < target->array_columns)
+    if (target->sram_port_bytes < target->array_rows
+        || target->sram_port_bytes < target->array_columns)
         return 24u;
     return 0u;
 }
