@@ -1,0 +1,53 @@
+"""Output files appear whole or not at all; model records survive only undamaged."""
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from byoc_accel.cli.files import atomic
+from byoc_accel.cli.modelinfo import MAGIC, ModelInfo, OpRow, pack, unpack
+from byoc_accel.errors import ModelError
+
+INFO = ModelInfo("größe", "relay", 300, 200, (OpRow("a/b", "nn.conv2d", 200, "r0", ""),
+                                             OpRow("s", "nn.softmax", 100, "", "no such unit")))
+
+
+def test_atomic_replaces_only_on_success(tmp_path: Path) -> None:
+    goal = tmp_path / "out put.so"
+    goal.write_text("old")
+    with pytest.raises(RuntimeError), atomic(goal) as path:
+        path.write_text("half")
+        raise RuntimeError
+    assert goal.read_text() == "old"
+    with atomic(goal) as path:
+        path.write_text("new")
+        assert goal.read_text() == "old"
+    assert goal.read_text() == "new"
+    assert os.listdir(tmp_path) == ["out put.so"]
+    umask = os.umask(0)
+    os.umask(umask)
+    assert goal.stat().st_mode & 0o777 == 0o666 & ~umask
+
+
+def test_atomic_needs_a_folder(tmp_path: Path) -> None:
+    for goal in (tmp_path / "none" / "x.so", tmp_path):
+        with pytest.raises(ModelError), atomic(goal):
+            raise AssertionError("not reached")
+
+
+def test_record_round_trip_inside_other_bytes() -> None:
+    assert unpack(b"\x7fELF" + pack(INFO) + b"tail") == INFO
+    assert unpack(pack(INFO)) == INFO
+    assert unpack(b"\x7fELF") is None
+    assert pack(INFO) == pack(INFO)
+
+
+def test_damaged_record_is_none() -> None:
+    record = pack(INFO)
+    for cut in (len(MAGIC), len(MAGIC) + 4, len(record) - 1):
+        assert unpack(record[:cut]) is None
+    for at in range(len(MAGIC), len(record), 7):
+        assert unpack(record[:at] + bytes([record[at] ^ 1]) + record[at + 1 :]) is None
+    assert unpack(record + MAGIC + b"\0") == INFO
