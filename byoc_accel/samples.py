@@ -30,9 +30,10 @@ class Samples:
 def load_npz(path: str | Path) -> dict[str, np.ndarray]:
     """All arrays of a .npz file; raises ModelError when it is missing, damaged or holds objects."""
     try:
-        with np.load(path, allow_pickle=False) as content:
-            if not isinstance(content, np.lib.npyio.NpzFile):
-                raise ModelError(f"{path}: a single array, not an .npz file; write it with numpy.savez")
+        content = np.load(path, allow_pickle=False)
+        if isinstance(content, np.ndarray):
+            raise ModelError(f"{path}: a single array, not an .npz file; write it with numpy.savez")
+        with content:
             return {name: content[name] for name in content.files}
     except FileNotFoundError as error:
         raise ModelError(f"{path}: no such file") from error
