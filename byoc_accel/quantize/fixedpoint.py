@@ -122,7 +122,7 @@ def average(count: int, where: str = "average") -> Requant:
     """Requant that divides by n = `count` exactly under "truncate": v / n toward zero for |v| <= 128 * n.
 
     multiplier = ceil(2**s / n), s = 30 + floor(log2 n). With e = multiplier * n - 2**s < n, the quotient is
-    exact while |v| * e < 2**s, and |v| * e < 128 * n**2 < 2**(9 + 2k) <= 2**(30 + k), k = floor(log2 n) <= 21.
+    exact while |v| * e < 2**s, and |v| * e < 128 * n**2 < 2**(9 + 2k) <= 2**(30 + k), k = floor(log2(n)).
     Raises QuantizeError for counts outside 1 .. 2**21.
     """
     if not 1 <= count <= AVERAGE_LIMIT:

@@ -50,7 +50,7 @@ def test_requantize_equals_big_integers(v, m, s, rounding):
 
 @pytest.mark.parametrize("rounding", ["upward", "nearest", "truncate", "double"])
 def test_requantize_near_ties(rounding):
-    """2**16 accumulators around zero; the multipliers make many products exact halves or neighbours of one."""
+    """2**16 accumulators around zero; the multipliers make many products exact halves or nearly so."""
     v = np.arange(-(1 << 15), 1 << 15)
     for m, s in [(1 << 30, 31), (1 << 30, 32), (1 << 30, 35), ((1 << 30) + 1, 33), ((1 << 31) - 1, 34),
                  (3 << 29, 36)]:
