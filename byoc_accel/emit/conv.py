@@ -86,12 +86,13 @@ def _store_block(ctx: Context, plan: StepPlan, step: ConvStep, register) -> None
 def _tail(ctx: Context, plan: StepPlan, step: ConvStep, register: int, ifm: Operand) -> Tail:
     """Residual and table of the step; a residual that is the staged input itself is read from that stage."""
     residual, zero_point = None, 0
+    out_zero_point = 0 if step.add is None else ctx.tensors[step.add.y].zero_point
     if step.residual is not None:
         shared = step.residual == step.x and plan.stage(step.x) is not None
         residual = ifm if shared else ctx.operand(plan, step.residual, 0, 0, register, padded=False)
         zero_point = ctx.tensors[step.residual].zero_point
     return Tail(step.add, step.add_first, ctx.tensors[step.conv.y].zero_point, residual, zero_point,
-                ctx.tensors[step.y].zero_point, step.table)
+                out_zero_point, step.table)
 
 
 def _channel_groups(ctx: Context, step: ConvStep, ifm: Operand, ofm: Operand, tail: Tail, area: Area) -> None:

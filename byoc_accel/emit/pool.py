@@ -145,8 +145,8 @@ def emit_element(ctx: Context, plan: StepPlan) -> None:
 def _element_block(ctx: Context, step: ElementStep, ifm: Operand, ofm: Operand, residual: Operand | None, area: Area,
                    channels: int) -> None:
     zero_point = ctx.tensors[step.residual].zero_point if step.residual is not None else 0
-    tail = Tail(step.add, True, ctx.tensors[step.x].zero_point, residual, zero_point,
-                ctx.tensors[step.y].zero_point, step.table)
+    out_zero_point = 0 if step.add is None else ctx.tensors[step.add.y].zero_point
+    tail = Tail(step.add, True, ctx.tensors[step.x].zero_point, residual, zero_point, out_zero_point, step.table)
     other = (residual.channels, residual.pitch_bytes) if residual is not None else (0, 0)
     set_tail(ctx, tail)
     for first in range(0, channels, ctx.target.array_columns):

@@ -4,8 +4,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Union
 
-from ..emit.program import Buffer, HostPort
 from ..quantize.qregion import QAdd, QConv, QLut, QPool, QTensor
+from .ports import Buffer, HostPort
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ..emit.program import Buffer, HostPort
 from ..errors import ScheduleError
 from ..quantize.qregion import QRegion
 from ..region.region import Port
@@ -12,6 +11,7 @@ from .alloc import Overflow, Request, allocate
 from .batch import item_name, split_batch
 from .geometry import block_input_rows, cut, first_cut, layouts
 from .plan import Blocks, ElementStep, Place, Plan, Source, Stage, Step, StepPlan, step_inputs
+from .ports import Buffer, HostPort
 from .steps import Steps, lifetimes, make_steps
 
 
@@ -47,7 +47,7 @@ class _Tables:
         self.inputs = {p.tensor for p in single.inputs}
         self.outputs = [p.tensor for p in single.outputs]
         self.layouts = layouts(self.steps.steps, self.steps.tensors)
-        self.lifetimes = lifetimes(self.steps, set(self.outputs), self.inputs)
+        self.lifetimes = lifetimes(self.steps, set(self.outputs))
 
     def is_external(self, tensor: str) -> bool:
         return self.steps.root(tensor) in self.draft.external

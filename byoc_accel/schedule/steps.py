@@ -5,7 +5,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 
 from ..errors import ScheduleError
-from ..quantize.qregion import (QAdd, QConv, QLut, QPool, QRegion, QReshape, QTensor, qnode_inputs)
+from ..quantize.qregion import QAdd, QConv, QLut, QPool, QRegion, QReshape, QTensor, qnode_inputs
 from .plan import ConvStep, ElementStep, PoolStep, Step, step_inputs
 
 
@@ -45,7 +45,8 @@ def make_steps(qregion: QRegion) -> Steps:
             ready.add(step.y)
         ready.add(node.y)
     tensors = qregion.by_name()
-    return _untangle(Steps(tuple(steps), aliases, tensors), {p.tensor for p in qregion.inputs})
+    plain = Steps(tuple(steps), aliases, tensors)
+    return _copy_through(_untangle(plain), [p.tensor for p in qregion.inputs], [p.tensor for p in qregion.outputs])
 
 
 def _step(node: QConv | QAdd | QPool | QLut, consumer: dict, ready: set[str], fused: set[str]) -> Step:
@@ -75,7 +76,7 @@ def _padded(step: Step) -> bool:
     return isinstance(step, ConvStep) and any(step.conv.padding)
 
 
-def _untangle(steps: Steps, inputs: set[str]) -> Steps:
+def _untangle(steps: Steps) -> Steps:
     """Insert copies so that no tensor with aliases needs a border: aliased bytes must be contiguous."""
     padded = {s.x for s in steps.steps if _padded(s)}
     group = set(steps.aliases) | set(steps.aliases.values())
@@ -93,7 +94,22 @@ def _untangle(steps: Steps, inputs: set[str]) -> Steps:
     return Steps(tuple(out), steps.aliases, tensors)
 
 
-def lifetimes(steps: Steps, outputs: set[str], inputs: set[str]) -> dict[str, tuple[int, int]]:
+def _copy_through(steps: Steps, inputs: list[str], outputs: list[str]) -> Steps:
+    """Insert a copy for every output that is only an input under another shape."""
+    out, tensors, aliases = list(steps.steps), dict(steps.tensors), dict(steps.aliases)
+    for name in dict.fromkeys(outputs):
+        if name in inputs:
+            raise ScheduleError(f"tensor {name!r}: a region input is also its output; leave it to the host")
+        if steps.root(name) in inputs:
+            view = f"{name}@view"
+            tensors[view] = replace(tensors[name], name=view)
+            aliases[view] = aliases.pop(name)
+            aliases = {y: view if x == name else x for y, x in aliases.items()}
+            out.insert(0, ElementStep(f"{name}@copy", view, name))
+    return Steps(tuple(out), aliases, tensors)
+
+
+def lifetimes(steps: Steps, outputs: set[str]) -> dict[str, tuple[int, int]]:
     """First and last step index at which the storage of each root tensor is occupied (both inclusive).
 
     Inputs are occupied from the step before their first use, so that their load overlaps with work; outputs until
@@ -114,7 +130,4 @@ def lifetimes(steps: Steps, outputs: set[str], inputs: set[str]) -> dict[str, tu
         root = steps.root(name)
         first.setdefault(root, 0)
         last[root] = min(last.get(root, 0) + 1, max(count - 1, 0))
-    for name in inputs - set(first):
-        if name in {steps.root(n) for n in outputs}:
-            raise ScheduleError(f"tensor {name!r}: a region input is also its output; leave it to the host")
     return {name: (first[name], last[name]) for name in first}

@@ -1,0 +1,34 @@
+"""Deterministic text of a Plan, for golden tests and for reading."""
+from __future__ import annotations
+
+from .plan import Place, Plan, StepPlan, step_inputs
+
+
+def to_text(plan: Plan) -> str:
+    """One line per buffer, tensor and step."""
+    places = dict(plan.places)
+    lines = [f"plan {plan.name}"]
+    lines += [f"buffer {i} {b.kind} {b.name} {b.bytes} B" for i, b in enumerate(plan.buffers)]
+    lines += [f"tensor {name} {_place(place)}" for name, place in plan.places]
+    lines += [line for step in plan.steps for line in _step(step, places)]
+    return "\n".join(lines) + "\n"
+
+
+def _place(place: Place) -> str:
+    layout = place.layout
+    where = f"sram+{place.address}" if place.in_sram else f"buffer {place.buffer}+{place.address}"
+    border = "" if layout.is_tight else f" border {layout.border} = {layout.value}"
+    return f"{layout.height}x{layout.width}x{layout.channels} at {where} {layout.bytes} B{border}"
+
+
+def _step(plan: StepPlan, places: dict[str, Place]) -> list[str]:
+    step, blocks = plan.step, plan.blocks
+    kind = type(step).__name__.removesuffix("Step").lower()
+    extras = [f"+ {part}" for part, present in (("add", getattr(step, "add", None)),
+                                                ("table", getattr(step, "table", None))) if present is not None]
+    lines = [" ".join([f"step {step.name}: {kind}", *extras, f"({', '.join(step_inputs(step))}) -> {step.y}",
+                       f"in {blocks.count} x {blocks.rows} rows x {blocks.columns} columns"])]
+    lines += [f"  stage {s.tensor} at sram+{s.address} {s.bytes} B" for s in plan.stages]
+    lines += [f"  load {name}" for name in plan.loads] + [f"  border {name}" for name in plan.fills]
+    lines += [f"  store {name} -> buffer {sink.buffer}+{sink.offset}" for name, sink in plan.stores]
+    return lines
