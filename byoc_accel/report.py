@@ -1,0 +1,110 @@
+"""Cycles of a compiled library, layer by layer, beside the least that the machine allows.
+
+Cycles come from the simulator in counts-only mode: they do not depend on the data. The lower bound is
+max(MACs / multipliers, program bytes / fetch width, input and output bytes / DMA width), in whole cycles.
+"""
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from . import sim
+from .container.image import Image
+from .emit.program import Program
+from .target import Target
+
+
+@dataclass(frozen=True)
+class LayerReport:
+    """One layer of a region; `stalls` are cycles in which the array waited, by reason.
+
+    `cycles` is how far the layer moved the end of the run, so a region's layers sum up to its cycles. Units
+    work ahead into the next layer: a single layer may take less than its own bound, a region cannot.
+    """
+
+    name: str
+    kind: str
+    macs: int
+    cycles: int
+    bound_cycles: int
+    utilisation: float
+    program_bytes: int
+    weight_bytes: int
+    stalls: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class RegionReport:
+    """One region, run once."""
+
+    name: str
+    target: str
+    macs: int
+    cycles: int
+    bound_cycles: int
+    utilisation: float
+    program_bytes: int
+    image_bytes: int
+    stalls: Mapping[str, int]
+    layers: tuple[LayerReport, ...]
+
+
+def bound_cycles(target: Target, macs: int, program_bytes: int, io_bytes: int) -> int:
+    """No schedule takes fewer cycles than this."""
+    return max(_divide_up(macs, target.macs_per_cycle), _divide_up(program_bytes, target.fetch_bytes_per_cycle),
+               _divide_up(io_bytes, target.dma_bytes_per_cycle))
+
+
+def report_image(image: Image) -> RegionReport:
+    """Simulate one region without arithmetic; raises ImageError or RunError for a damaged one."""
+    program, target = image.program, image.target
+    stats = sim.count(image)
+    layers = tuple(
+        LayerReport(layer.name, layer.kind, layer.macs, counters.cycles,
+                    bound_cycles(target, layer.macs, layer.end - layer.start, 0),
+                    _utilisation(target, layer.macs, counters.cycles), layer.end - layer.start, layer.weight_bytes,
+                    _array_stalls(counters))
+        for layer, counters in zip(program.layers, stats.layers))
+    macs = sum(layer.macs for layer in program.layers)
+    return RegionReport(
+        program.name, target.name, macs, stats.total.cycles,
+        bound_cycles(target, macs, len(program.code), io_bytes(program)),
+        _utilisation(target, macs, stats.total.cycles), len(program.code), len(image.data),
+        _array_stalls(stats.total), layers)
+
+
+def report_images(images: Iterable[Image]) -> tuple[RegionReport, ...]:
+    """Every region of a library, in file order."""
+    return tuple(report_image(image) for image in images)
+
+
+def totals(regions: Sequence[RegionReport], macs: int | None = None) -> dict[str, Any]:
+    """Sums over regions that run one after the other; `macs` are those of the whole model, if known."""
+    offloaded = sum(region.macs for region in regions)
+    return {
+        "macs": offloaded if macs is None else macs,
+        "macs_offloaded": offloaded,
+        "cycles": sum(region.cycles for region in regions),
+        "bound_cycles": sum(region.bound_cycles for region in regions),
+        "program_bytes": sum(region.program_bytes for region in regions),
+        "image_bytes": sum(region.image_bytes for region in regions),
+    }
+
+
+def to_json(regions: Sequence[RegionReport], macs: int | None = None) -> dict[str, Any]:
+    """Totals and all regions as plain values."""
+    return {**totals(regions, macs), "regions": [asdict(region) for region in regions]}
+
+
+def io_bytes(program: Program) -> int:
+    """Bytes of a region's inputs and outputs on the device's side."""
+    return sum(buffer.bytes for buffer in program.buffers if buffer.kind != "scratch")
+
+
+def _utilisation(target: Target, macs: int, cycles: int) -> float:
+    return macs / (cycles * target.macs_per_cycle) if cycles else 0.0
+
+
+def _divide_up(amount: int, width: int) -> int:
+    return -(-amount // width)
