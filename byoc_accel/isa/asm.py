@@ -100,7 +100,7 @@ def _parse_payload(mnemonic: str, text: str) -> bytes:
     try:
         return bytes.fromhex(text)
     except ValueError:
-        raise EncodeError(f"{mnemonic}: payload={text[:20]} is not hex; a summary cannot be assembled") from None
+        raise EncodeError(f"{mnemonic}: payload={text[:20]} is not hex; give all of it") from None
 
 
 def _parse_value(mnemonic: str, name: str, text: str) -> Value:

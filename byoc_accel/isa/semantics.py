@@ -99,7 +99,8 @@ def addr(state: State, inst: Inst) -> None:
 
 def _sram_rows(state: State, inst: Inst) -> np.ndarray:
     return places(state.sram, state.address(inst.sram_address, inst.sram_reg),
-                  (inst.planes, inst.sram_plane_stride), (inst.rows, inst.sram_row_stride), (inst.row_bytes, 1))
+                  (inst.planes, inst.sram_plane_stride), (inst.rows, inst.sram_row_stride),
+                  (inst.row_bytes, 1))
 
 
 def _external_and_sram(state: State, inst: Inst) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
