@@ -22,6 +22,7 @@ STAGES = (
     ("emit",),
     ("container",),
     ("sim", "runtime", "support"),
+    ("report",),
     ("compile",),
     ("relay", "relax"),
     ("cli",),
