@@ -1,0 +1,269 @@
+/* exec_post.c: par, addp, lut, pgeo, post. */
+#include <string.h>
+
+#include "exec.h"
+#include "fixed.h"
+
+enum { COLUMNS = WIA_KERNEL_COLUMNS, SHIFT_MIN = 1, SHIFT_MAX = 62, LEFT_SHIFT_MAX = 23 };
+#define MULTIPLIER_END 0x80000000u
+
+/* A checked post: addresses of position (0, 0). */
+typedef struct {
+    wia_post_t fields;
+    const int8_t *a;
+    const int8_t *r;
+    int8_t *out;
+    const int32_t *acc;
+} work_t;
+
+/* Raise the event of an instruction that streams `payload_bytes` and then replaces state in one cycle. */
+static void raise_set(wia_sim_t *sim, const uint8_t *bytes, uint32_t payload_bytes)
+{
+    wia_sim_event_t event = wia_exec_event(sim, bytes, 1u);
+
+    event.payload_bytes = payload_bytes;
+    event.flags = (uint8_t)(payload_bytes != 0u ? WIA_SIM_FLAG_ACTIVATES : 0);
+    wia_exec_raise(sim, &event);
+}
+
+static bool scale_ok(uint32_t multiplier, uint32_t shift)
+{
+    return multiplier < MULTIPLIER_END && shift >= SHIFT_MIN && shift <= SHIFT_MAX;
+}
+
+int wia_exec_par(wia_sim_t *sim, const uint8_t *bytes)
+{
+    wia_core_t *core = &sim->core;
+    const uint8_t *payload = bytes + WIA_BYTES_PAR, *multipliers, *shifts;
+    wia_par_t par;
+    uint32_t column, count;
+
+    wia_decode_par(&par, bytes);
+    count = par.uniform ? 1u : par.columns;
+    multipliers = payload + 4u * par.columns;
+    shifts = multipliers + 4u * count;
+    if (par.columns > sim->target.array_columns)
+        return WIA_SIM_E_FIELD;
+    for (column = 0; column < count; column++)
+        if (!scale_ok(wia_bits(multipliers + 4u * column, 0u, 32u), shifts[column]))
+            return WIA_SIM_E_FIELD;
+    if (!wia_padding_zero(shifts, count))
+        return WIA_SIM_E_PAYLOAD;
+    raise_set(sim, bytes, wia_payload_bytes(bytes));
+    core->par = par;
+    core->par_set = true;
+    for (column = 0; column < par.columns; column++) {
+        uint32_t from = par.uniform ? 0u : column;
+
+        core->bias[column] = wia_fixed_wrap(wia_bits(payload + 4u * column, 0u, 32u));
+        core->multiplier[column] = wia_bits(multipliers + 4u * from, 0u, 32u);
+        core->shift[column] = shifts[from];
+    }
+    return WIA_SIM_OK;
+}
+
+int wia_exec_addp(wia_sim_t *sim, const uint8_t *bytes)
+{
+    wia_addp_t addp;
+
+    wia_decode_addp(&addp, bytes);
+    if (!scale_ok(addp.multiplier_a, addp.shift_a) || !scale_ok(addp.multiplier_b, addp.shift_b) ||
+        !scale_ok(addp.multiplier_out, addp.shift_out) || addp.left_shift > LEFT_SHIFT_MAX)
+        return WIA_SIM_E_FIELD;
+    raise_set(sim, bytes, 0u);
+    sim->core.addp = addp;
+    sim->core.addp_set = true;
+    return WIA_SIM_OK;
+}
+
+int wia_exec_lut(wia_sim_t *sim, const uint8_t *bytes)
+{
+    raise_set(sim, bytes, wia_payload_bytes(bytes));
+    memcpy(sim->core.table, bytes + WIA_BYTES_LUT, sizeof sim->core.table);
+    sim->core.table_set = true;
+    return WIA_SIM_OK;
+}
+
+int wia_exec_pgeo(wia_sim_t *sim, const uint8_t *bytes)
+{
+    raise_set(sim, bytes, 0u);
+    wia_decode_pgeo(&sim->core.pgeo, bytes);
+    sim->core.pgeo_set = true;
+    return WIA_SIM_OK;
+}
+
+/* Offset in the SRAM of an operand, whose positions read or write `extent` bytes from their address on. */
+static int operand(wia_sim_t *sim, uint32_t field, uint32_t reg, uint32_t x_step, uint32_t y_step, uint64_t extent,
+                   uint64_t *address)
+{
+    const wia_pgeo_t *geo = &sim->core.pgeo;
+    uint64_t sram_bytes = sim->target.sram_bytes;
+    int fault = wia_exec_address(sim, field, reg, address);
+
+    if (fault != WIA_SIM_OK)
+        return fault;
+    extent = wia_extent(geo->height, y_step, geo->width, x_step, extent);
+    return *address <= sram_bytes && extent <= sram_bytes - *address ? WIA_SIM_OK : WIA_SIM_E_SRAM;
+}
+
+static int check_state(const wia_sim_t *sim, const wia_post_t *post)
+{
+    const wia_core_t *core = &sim->core;
+
+    if (post->columns > sim->target.array_columns)
+        return WIA_SIM_E_FIELD;
+    if (!core->pgeo_set || !core->par_set || post->columns > core->par.columns)
+        return WIA_SIM_E_UNSET;
+    if ((post->residual && !core->addp_set) || (post->table && !core->table_set))
+        return WIA_SIM_E_UNSET;
+    return WIA_SIM_OK;
+}
+
+static int check_operands(wia_sim_t *sim, work_t *work)
+{
+    const wia_pgeo_t *geo = &sim->core.pgeo;
+    const wia_post_t *post = &work->fields;
+    uint64_t a = 0u, r = 0u, out = 0u;
+    uint64_t window = wia_extent(geo->window_y, geo->window_y_stride, geo->window_x, geo->window_x_stride,
+                                 post->columns);
+    int fault = operand(sim, post->out_address, post->out_reg, geo->out_x_step, geo->out_y_step, post->columns, &out);
+
+    if (fault == WIA_SIM_OK && post->source_sram)
+        fault = operand(sim, post->a_address, post->a_reg, geo->a_x_step, geo->a_y_step, window, &a);
+    if (fault == WIA_SIM_OK && post->residual)
+        fault = operand(sim, post->r_address, post->r_reg, geo->r_x_step, geo->r_y_step, post->columns, &r);
+    if (fault != WIA_SIM_OK)
+        return fault;
+    if (!post->source_sram && post->acc_base + (uint64_t)geo->width * geo->height > wia_acc_entries(sim))
+        return WIA_SIM_E_ACC;
+    work->a = wia_sram(sim) + a;
+    work->r = wia_sram(sim) + r;
+    work->out = wia_sram(sim) + out;
+    work->acc = post->source_sram ? NULL : wia_acc(sim) + (size_t)post->acc_base * sim->acc_stride;
+    return WIA_SIM_OK;
+}
+
+/* Maximum of the window at `a`, per channel. */
+static void maximum(const wia_sim_t *sim, const int8_t *a, uint32_t columns, int32_t v[COLUMNS])
+{
+    const wia_pgeo_t *geo = &sim->core.pgeo;
+    int8_t best[COLUMNS];
+    uint32_t x, y, column;
+
+    memcpy(best, a, columns);
+    for (y = 0; y < geo->window_y; y++)
+        for (x = 0; x < geo->window_x; x++) {
+            const int8_t *from = a + (size_t)y * geo->window_y_stride + (size_t)x * geo->window_x_stride;
+
+            for (column = 0; column < columns; column++)
+                best[column] = from[column] > best[column] ? from[column] : best[column];
+        }
+    for (column = 0; column < columns; column++)
+        v[column] = best[column];
+}
+
+/* Bias, requantize, zero point, clamp. The switch is outside of the loops: one of them per rounding. */
+static void scale(const wia_core_t *core, uint32_t columns, int32_t v[COLUMNS])
+{
+    const wia_par_t *par = &core->par;
+    uint32_t column;
+
+#define WIA_SCALE_LOOP(rounded)                                                                              \
+    for (column = 0; column < columns; column++)                                                             \
+        v[column] = wia_fixed_clamp(rounded(wia_fixed_wrap((int64_t)v[column] + core->bias[column]),          \
+                                            core->multiplier[column], core->shift[column]) + par->zero_point, \
+                                    par->clamp_low, par->clamp_high)
+    switch (par->rounding) {
+    case WIA_ROUNDING_UPWARD: WIA_SCALE_LOOP(wia_fixed_upward); break;
+    case WIA_ROUNDING_NEAREST: WIA_SCALE_LOOP(wia_fixed_nearest); break;
+    case WIA_ROUNDING_TRUNCATE: WIA_SCALE_LOOP(wia_fixed_truncate); break;
+    default: WIA_SCALE_LOOP(wia_fixed_double); break;
+    }
+#undef WIA_SCALE_LOOP
+}
+
+static void add_residual(const wia_addp_t *addp, const int8_t *r, uint32_t columns, int32_t v[COLUMNS])
+{
+    int32_t factor = (int32_t)1 << addp->left_shift;
+    uint32_t column;
+
+    for (column = 0; column < columns; column++) {
+        int64_t a = wia_fixed_requantize((v[column] - addp->zero_point_a) * factor, addp->multiplier_a, addp->shift_a,
+                                         addp->rounding);
+        int64_t b = wia_fixed_requantize((r[column] - addp->zero_point_b) * factor, addp->multiplier_b, addp->shift_b,
+                                         addp->rounding);
+        int64_t sum = wia_fixed_requantize(wia_fixed_wrap(a + b), addp->multiplier_out, addp->shift_out,
+                                           addp->rounding);
+
+        v[column] = wia_fixed_clamp(sum + addp->zero_point_out, addp->clamp_low, addp->clamp_high);
+    }
+}
+
+static void position(const wia_sim_t *sim, const work_t *work, const int8_t *a, const int8_t *r, const int32_t *acc,
+                     int8_t *out)
+{
+    const wia_core_t *core = &sim->core;
+    uint32_t column, columns = work->fields.columns;
+    int32_t v[COLUMNS];
+
+    if (acc == NULL)
+        maximum(sim, a, columns, v);
+    else
+        memcpy(v, acc, columns * sizeof *acc);
+    scale(core, columns, v);
+    if (work->fields.residual)
+        add_residual(&core->addp, r, columns, v);
+    for (column = 0; column < columns; column++)
+        out[column] = work->fields.table ? core->table[v[column] + 128] : (int8_t)v[column];
+}
+
+/* Positions one after the other: each reads all of its operands before it writes. */
+static void compute(wia_sim_t *sim, const work_t *work)
+{
+    const wia_pgeo_t *geo = &sim->core.pgeo;
+    /* Operands that are not used stay where they are: their steps may lead anywhere. */
+    size_t a_x_step = work->fields.source_sram ? geo->a_x_step : 0u;
+    size_t a_y_step = work->fields.source_sram ? geo->a_y_step : 0u;
+    size_t r_x_step = work->fields.residual ? geo->r_x_step : 0u;
+    size_t r_y_step = work->fields.residual ? geo->r_y_step : 0u;
+    const int32_t *acc = work->acc;
+    size_t x, y;
+
+    for (y = 0; y < geo->height; y++)
+        for (x = 0; x < geo->width; x++) {
+            position(sim, work, work->a + y * a_y_step + x * a_x_step, work->r + y * r_y_step + x * r_x_step, acc,
+                     work->out + y * geo->out_y_step + x * geo->out_x_step);
+            if (acc != NULL)
+                acc += sim->acc_stride;
+        }
+}
+
+int wia_exec_post(wia_sim_t *sim, const uint8_t *bytes)
+{
+    const wia_pgeo_t *geo = &sim->core.pgeo;
+    wia_sim_event_t event;
+    work_t work;
+    uint64_t reads, positions;
+    int fault;
+
+    wia_decode_post(&work.fields, bytes);
+    fault = check_state(sim, &work.fields);
+    if (fault == WIA_SIM_OK)
+        fault = check_operands(sim, &work);
+    if (fault != WIA_SIM_OK)
+        return fault;
+    positions = (uint64_t)geo->width * geo->height;
+    reads = (work.fields.source_sram ? (uint64_t)geo->window_x * geo->window_y : 0u) + work.fields.residual;
+    event = wia_exec_event(sim, bytes, positions * (reads > 1u ? reads : 1u));
+    fault = wia_exec_work(sim, event.busy_cycles);
+    if (fault != WIA_SIM_OK)
+        return fault;
+    event.latency = WIA_SIM_LATENCY_POST;
+    event.flags = (uint8_t)(reads != 0u ? WIA_SIM_FLAG_ORDERED : 0);
+    event.read_bytes = positions * reads * work.fields.columns;
+    event.write_bytes = positions * work.fields.columns;
+    wia_exec_raise(sim, &event);
+    if (wia_arithmetic(sim))
+        compute(sim, &work);
+    return WIA_SIM_OK;
+}

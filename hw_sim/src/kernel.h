@@ -1,0 +1,44 @@
+/* kernel.h: the inner loops of the array, in several versions that give equal bytes. */
+#ifndef WIA_SIM_KERNEL_H
+#define WIA_SIM_KERNEL_H
+
+#include <stdint.h>
+
+enum {
+    WIA_KERNEL_LANES = 32,   /* largest array.rows and array.columns */
+    WIA_KERNEL_COLUMNS = 32,
+    WIA_KERNEL_SLACK = 64    /* bytes after the SRAM that kernels may read (never use) */
+};
+
+/* One pass of one weight tile over all positions. Sums wrap at int32. */
+typedef struct {
+    const int8_t *ifm;      /* lane 0 of position (0, 0) */
+    const int8_t *weights;  /* lanes x columns */
+    const uint32_t *taps;   /* dwc: byte offset of each lane from ifm */
+    int32_t *acc;           /* entry of position (0, 0) */
+    uint32_t acc_stride;    /* int32 per entry: a multiple of 16, not less than columns */
+    uint32_t lanes;
+    uint32_t columns;
+    uint32_t width;
+    uint32_t height;
+    uint32_t x_step;        /* bytes */
+    uint32_t y_step;
+    int accumulate;         /* 0: start from zero. Columns not in use keep their value */
+} wia_pass_t;
+
+typedef struct {
+    const char *name;
+    void (*conv)(const wia_pass_t *pass); /* every lane feeds every column */
+    void (*dwc)(const wia_pass_t *pass);  /* column c uses byte c of every tap */
+} wia_kernel_t;
+
+extern const wia_kernel_t wia_kernel_portable;
+#if defined(__x86_64__) || defined(__i386__)
+extern const wia_kernel_t wia_kernel_avx2;
+extern const wia_kernel_t wia_kernel_avx512;
+#endif
+
+/* Kernel of a WIA_SIM_KERNEL_* choice; NULL if this processor cannot run it or there is no such choice. */
+const wia_kernel_t *wia_kernel_choose(int choice);
+
+#endif

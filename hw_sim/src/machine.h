@@ -1,0 +1,105 @@
+/* machine.h: the whole state, one block without pointers into itself: a copy of the block is a snapshot. */
+#ifndef WIA_SIM_MACHINE_H
+#define WIA_SIM_MACHINE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kernel.h"
+#include "timing.h"
+#include "wia/gen/wia_isa.h"
+#include "wia/gen/wia_target.h"
+#include "wia_sim.h"
+
+typedef struct {
+    uint32_t body;      /* program offset of the first instruction */
+    uint32_t remaining; /* iterations after the current one */
+} wia_loop_state_t;
+
+/* Everything that instructions set, undefined at the start of a run: `*_set` says what has been set since. */
+typedef struct {
+    uint32_t pc;        /* program offset of the next instruction */
+    uint32_t offset;    /* of the current one */
+    bool halted;
+    uint32_t loops;
+    wia_loop_state_t loop[WIA_TARGET_FETCH_LOOP_DEPTH_MAX];
+    uint32_t reg[WIA_TARGET_FETCH_ADDRESS_REGISTERS_MAX];
+    uint32_t reg_set;   /* bit per register; bit 0 always */
+    uint8_t tokens[WIA_UNIT_COUNT][WIA_UNIT_COUNT]; /* in program order, [from][to] */
+    uint64_t work;      /* cycles of occupancy so far */
+
+    bool ageo_set, pgeo_set, par_set, addp_set, table_set;
+    wia_ageo_t ageo;
+    wia_pgeo_t pgeo;
+    wia_par_t par;
+    int32_t bias[WIA_KERNEL_COLUMNS];
+    int64_t multiplier[WIA_KERNEL_COLUMNS];
+    uint32_t shift[WIA_KERNEL_COLUMNS];
+    wia_addp_t addp;
+    int8_t table[256];
+} wia_core_t;
+
+struct wia_sim {
+    wia_target_t target;
+    int mode;
+    int fill;
+    uint64_t noise_seed;
+    uint64_t work_limit;
+    const wia_kernel_t *kernel;
+    wia_sim_observer_t observer;
+    void *observer_context;
+    char *trace;
+    size_t trace_room;
+    size_t trace_used;
+    uint64_t trace_lost;
+
+    wia_sim_program_t program;
+    bool loaded;
+    wia_core_t core;
+    wia_timing_t timing;
+    int fault;
+    size_t layer;                /* index into program.spans, span_count: none */
+    wia_sim_counters_t outside;  /* counters of program bytes that belong to no layer */
+    wia_sim_counters_t total;
+
+    uint32_t acc_stride;         /* int32 per accumulator entry: columns rounded up to vector width */
+    size_t words_offset;         /* int64 fetch.fifo words: when each FIFO slot became free */
+    size_t acc_offset;           /* int32 accumulator entries x acc_stride */
+    size_t sram_offset;          /* int8 sram.bytes + WIA_KERNEL_SLACK */
+    size_t bytes;                /* of the block */
+};
+
+static inline int8_t *wia_sram(wia_sim_t *sim)
+{
+    return (int8_t *)sim + sim->sram_offset;
+}
+
+static inline int32_t *wia_acc(wia_sim_t *sim)
+{
+    return (int32_t *)(void *)((char *)sim + sim->acc_offset);
+}
+
+static inline int64_t *wia_fetch_slots(wia_sim_t *sim)
+{
+    return (int64_t *)(void *)((char *)sim + sim->words_offset);
+}
+
+static inline uint32_t wia_acc_entries(const wia_sim_t *sim)
+{
+    return sim->target.accumulator_banks * sim->target.accumulator_entries_per_bank;
+}
+
+/* Events are raised. */
+static inline bool wia_timed(const wia_sim_t *sim)
+{
+    return sim->mode != WIA_SIM_FUNCTIONAL;
+}
+
+/* Data moves and is computed. */
+static inline bool wia_arithmetic(const wia_sim_t *sim)
+{
+    return sim->mode != WIA_SIM_COUNTS;
+}
+
+#endif

@@ -1,0 +1,337 @@
+/* timing.c: the scoreboard. It sees events only and computes, in program order, when each of them happens.
+ *
+ * Rules and formulas: docs/ISA.md, "Timing"; the names here are those of that text. Every time depends on earlier
+ * events of the program only, so one walk in program order gives the exact cycles of the decoupled machine.
+ */
+#include "timing.h"
+
+#include <string.h>
+
+#include "machine.h"
+
+static int64_t later(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+/* Count the cycles from *at until `until` as a stall of `unit`, if there are any, and move *at there. */
+static void stall(wia_sim_counters_t *counters, unsigned unit, unsigned reason, int64_t *at, int64_t until)
+{
+    if (until > *at) {
+        counters->stall[unit][reason] += (uint64_t)(until - *at);
+        *at = until;
+    }
+}
+
+void wia_timing_reset(wia_sim_t *sim)
+{
+    wia_timing_t *timing = &sim->timing;
+
+    memset(timing, 0, sizeof *timing);
+    timing->fetch.code_bytes = sim->program.code_bytes;
+    timing->fetch.slots = sim->target.fetch_fifo_bytes / sim->target.fetch_bytes_per_cycle;
+}
+
+/* ---- fetch ---- */
+
+static void count_fetched(const wia_sim_t *sim, wia_fetch_t *fetch, wia_sim_counters_t *counters)
+{
+    size_t bytes = fetch->code_bytes - fetch->position;
+
+    bytes = bytes < sim->target.fetch_bytes_per_cycle ? bytes : sim->target.fetch_bytes_per_cycle;
+    fetch->position += bytes;
+    counters->bytes[WIA_SIM_BYTES_FETCHED] += bytes;
+    counters->busy[WIA_SIM_FETCH]++;
+}
+
+/* Issue the next word: a cycle after the one before, and not before its FIFO slot is free. */
+static void issue_word(wia_sim_t *sim, wia_sim_counters_t *counters)
+{
+    wia_fetch_t *fetch = &sim->timing.fetch;
+
+    if (fetch->words >= fetch->slots)
+        stall(counters, WIA_SIM_FETCH, WIA_SIM_FIFO, &fetch->next_issue, wia_fetch_slots(sim)[fetch->slot]);
+    fetch->available = fetch->next_issue + sim->target.fetch_latency_cycles + 1;
+    fetch->next_issue++;
+    fetch->words++;
+    fetch->slot = fetch->slot + 1u == fetch->slots ? 0u : fetch->slot + 1u;
+    fetch->left = sim->target.fetch_bytes_per_cycle;
+    count_fetched(sim, fetch, counters);
+}
+
+/* A consumer that is ready at `begin` takes the next `bytes` bytes of the path into its input register, word by
+ * word as they become available, which frees their FIFO slots. Result: the cycle in which it has the last one. */
+static int64_t take_bytes(wia_sim_t *sim, wia_sim_counters_t *counters, uint64_t bytes, int64_t begin)
+{
+    wia_fetch_t *fetch = &sim->timing.fetch;
+    int64_t *slots = wia_fetch_slots(sim);
+
+    counters->bytes[WIA_SIM_BYTES_CONSUMED] += bytes;
+    while (bytes > 0u) {
+        uint32_t step;
+
+        if (fetch->left == 0u)
+            issue_word(sim, counters);
+        step = bytes < fetch->left ? (uint32_t)bytes : fetch->left;
+        fetch->left -= step;
+        bytes -= step;
+        if (fetch->left == 0u)
+            slots[fetch->slot == 0u ? fetch->slots - 1u : fetch->slot - 1u] = later(begin, fetch->available);
+    }
+    return later(begin, fetch->available);
+}
+
+/* Words that the fetch unit asks for beyond the consumed ones, up to cycle `until`: they are dropped. */
+static void run_ahead(wia_sim_t *sim, wia_sim_counters_t *counters, int64_t until)
+{
+    wia_fetch_t *fetch = &sim->timing.fetch;
+    const int64_t *slots = wia_fetch_slots(sim);
+    uint32_t held = fetch->left != 0u ? 1u : 0u; /* slots of words that nobody has consumed */
+
+    while (fetch->next_issue <= until && fetch->position < fetch->code_bytes && held < fetch->slots) {
+        if (fetch->words >= fetch->slots) {
+            if (slots[fetch->slot] > until)
+                break;
+            stall(counters, WIA_SIM_FETCH, WIA_SIM_FIFO, &fetch->next_issue, slots[fetch->slot]);
+        }
+        count_fetched(sim, fetch, counters);
+        fetch->next_issue++;
+        fetch->words++;
+        fetch->slot = fetch->slot + 1u == fetch->slots ? 0u : fetch->slot + 1u;
+        held++;
+    }
+    stall(counters, WIA_SIM_FETCH, fetch->position < fetch->code_bytes ? WIA_SIM_FIFO : WIA_SIM_IDLE,
+          &fetch->next_issue, until + 1);
+}
+
+/* The dispatcher jumps in cycle `at`: fetch starts anew in the next one, with an empty FIFO. */
+static void restart_fetch(wia_sim_t *sim, wia_sim_counters_t *counters, int64_t at)
+{
+    wia_fetch_t *fetch = &sim->timing.fetch;
+
+    run_ahead(sim, counters, at);
+    fetch->position = sim->core.pc;
+    fetch->left = 0u;
+    fetch->slot = 0u;
+    fetch->words = 0u;
+}
+
+/* ---- tokens and units ---- */
+
+static int64_t take_token(wia_timing_t *timing, unsigned from, unsigned to)
+{
+    wia_tokens_t *tokens = &timing->tokens[from][to];
+
+    return tokens->at[tokens->head++]; /* the core has checked that there is one; indices wrap at 256 */
+}
+
+static void give_tokens(wia_timing_t *timing, unsigned from, uint8_t signal, int64_t at)
+{
+    unsigned to;
+
+    for (to = 0; to < WIA_UNIT_COUNT; to++)
+        if ((signal >> to & 1u) != 0u) {
+            wia_tokens_t *tokens = &timing->tokens[from][to];
+
+            tokens->at[tokens->tail++] = at;
+        }
+}
+
+static int64_t latency_cycles(const wia_sim_t *sim, uint8_t latency)
+{
+    switch (latency) {
+    case WIA_SIM_LATENCY_DMA: return sim->target.dma_latency_cycles;
+    case WIA_SIM_LATENCY_ARRAY: return sim->target.array_latency_cycles;
+    case WIA_SIM_LATENCY_POST: return sim->target.post_latency_cycles;
+    default: return 0;
+    }
+}
+
+/* Put the work of `event` behind the earlier work of its unit: idle until dispatched, then wait for tokens in unit
+ * order, then for earlier results, then until `ready` for `ready_reason`. Fills in start, end and visible. */
+static void place_work(wia_sim_t *sim, wia_sim_counters_t *counters, wia_sim_event_t *event, int64_t ready,
+                       unsigned ready_reason)
+{
+    wia_timing_t *timing = &sim->timing;
+    wia_unit_t *unit = &timing->unit[event->unit];
+    int64_t at = unit->end;
+    unsigned from;
+
+    stall(counters, event->unit, WIA_SIM_IDLE, &at, unit->dispatched + 1);
+    for (from = 0; from < WIA_UNIT_COUNT; from++)
+        if ((event->wait >> from & 1u) != 0u)
+            stall(counters, event->unit, WIA_SIM_WAIT_DMA_IN + from, &at, take_token(timing, from, event->unit));
+    if ((event->flags & WIA_SIM_FLAG_ORDERED) != 0)
+        stall(counters, event->unit, WIA_SIM_ORDER, &at, unit->visible);
+    stall(counters, event->unit, ready_reason, &at, ready);
+    event->start = at;
+    event->end = at + (int64_t)event->busy_cycles;
+    event->visible = event->end + latency_cycles(sim, event->latency);
+    unit->end = event->end;
+    unit->visible = later(unit->visible, event->visible);
+    counters->busy[event->unit] += event->busy_cycles;
+    give_tokens(timing, event->unit, event->signal,
+                (event->flags & WIA_SIM_FLAG_CHAIN) != 0 ? event->visible - (int64_t)event->lead_cycles
+                                                         : event->visible);
+}
+
+/* The unit has started its last dispatched instruction: its queue entry is free. */
+static void record_start(wia_sim_t *sim, wia_unit_t *unit, int64_t start)
+{
+    unit->starts[(unit->count - 1u) % sim->target.fetch_queue_depth] = start;
+}
+
+/* ---- dispatcher and payload streams ---- */
+
+/* Header bytes, then room in the queue; one cycle. */
+static void dispatch(wia_sim_t *sim, wia_sim_counters_t *counters, wia_sim_event_t *event)
+{
+    wia_timing_t *timing = &sim->timing;
+    int64_t at = timing->dispatcher_free;
+
+    stall(counters, WIA_SIM_DISPATCH, WIA_SIM_STARVED, &at, take_bytes(sim, counters, event->header_bytes, at));
+    if (event->unit < WIA_UNIT_COUNT) {
+        wia_unit_t *unit = &timing->unit[event->unit];
+
+        if (unit->count >= sim->target.fetch_queue_depth)
+            stall(counters, WIA_SIM_DISPATCH, WIA_SIM_QUEUE, &at,
+                  unit->starts[unit->count % sim->target.fetch_queue_depth]);
+        unit->dispatched = at;
+        unit->count++;
+    }
+    event->dispatch = at;
+    timing->dispatcher_free = at + 1;
+    counters->busy[WIA_SIM_DISPATCH]++;
+}
+
+/* One cycle of a payload stream, as soon as `bytes` bytes are there. `decoder`: the weight decoder works too. */
+static void stream(wia_sim_t *sim, wia_sim_counters_t *counters, uint64_t bytes, int decoder)
+{
+    wia_timing_t *timing = &sim->timing;
+    int64_t taken = take_bytes(sim, counters, bytes, timing->dispatcher_free);
+
+    if (decoder) {
+        stall(counters, WIA_SIM_DECODER, WIA_SIM_STARVED, &timing->decoder_end, taken);
+        timing->decoder_end++;
+        counters->busy[WIA_SIM_DECODER]++;
+    }
+    stall(counters, WIA_SIM_DISPATCH, WIA_SIM_STARVED, &timing->dispatcher_free, taken);
+    timing->dispatcher_free++;
+    counters->busy[WIA_SIM_DISPATCH]++;
+}
+
+static void stream_mask(wia_sim_t *sim, wia_sim_counters_t *counters, const wia_sim_event_t *event)
+{
+    wia_timing_t *timing = &sim->timing;
+
+    stall(counters, WIA_SIM_DECODER, WIA_SIM_IDLE, &timing->decoder_end, timing->dispatcher_free);
+    stream(sim, counters, event->payload_bytes, 1);
+}
+
+static void stream_tile(wia_sim_t *sim, wia_sim_counters_t *counters, wia_sim_event_t *event)
+{
+    wia_timing_t *timing = &sim->timing;
+    uint32_t rows = event->rows, group = sim->target.decoder_rows_per_cycle, left = event->payload_bytes;
+
+    stall(counters, WIA_SIM_DECODER, WIA_SIM_SHADOW, &timing->decoder_end, timing->shadow_free);
+    stall(counters, WIA_SIM_DISPATCH, WIA_SIM_SHADOW, &timing->dispatcher_free, timing->shadow_free);
+    event->decode_start = timing->dispatcher_free;
+    for (; rows > group; rows -= group, left -= group * event->row_bytes)
+        stream(sim, counters, group * event->row_bytes, 1);
+    stream(sim, counters, left, 1); /* padding goes with the last rows */
+    event->decode_end = timing->dispatcher_free;
+}
+
+static void stream_parameters(wia_sim_t *sim, wia_sim_counters_t *counters, const wia_sim_event_t *event)
+{
+    wia_timing_t *timing = &sim->timing;
+    uint32_t left = event->payload_bytes, step = sim->target.post_parameter_bytes_per_cycle;
+
+    stall(counters, WIA_SIM_DISPATCH, WIA_SIM_PARAMETERS, &timing->dispatcher_free, timing->set_free);
+    for (; left > step; left -= step)
+        stream(sim, counters, step, 0);
+    stream(sim, counters, left, 0);
+    timing->set_ready = timing->dispatcher_free;
+}
+
+/* ---- events ---- */
+
+static void instruction(wia_sim_t *sim, wia_sim_counters_t *counters, wia_sim_event_t *event)
+{
+    wia_timing_t *timing = &sim->timing;
+    int64_t ready = 0;
+
+    dispatch(sim, counters, event);
+    event->start = event->dispatch;
+    event->end = event->visible = event->dispatch + 1;
+    if ((event->flags & WIA_SIM_FLAG_JUMP) != 0)
+        restart_fetch(sim, counters, event->dispatch);
+    if ((event->flags & WIA_SIM_FLAG_PASSES) != 0)
+        stream_mask(sim, counters, event);
+    else if (event->unit < WIA_UNIT_COUNT) {
+        if ((event->flags & WIA_SIM_FLAG_ACTIVATES) != 0) {
+            stream_parameters(sim, counters, event);
+            ready = timing->set_ready;
+        }
+        place_work(sim, counters, event, ready, WIA_SIM_PARAMETERS);
+        record_start(sim, &timing->unit[event->unit], event->start);
+        if ((event->flags & WIA_SIM_FLAG_ACTIVATES) != 0)
+            timing->set_free = event->start;
+    }
+}
+
+static void pass(wia_sim_t *sim, wia_sim_counters_t *counters, wia_sim_event_t *event)
+{
+    wia_timing_t *timing = &sim->timing;
+    int64_t ready = 0;
+
+    if (event->rows != 0u) {
+        stream_tile(sim, counters, event);
+        ready = event->decode_end + sim->target.decoder_latency_cycles;
+    }
+    event->dispatch = timing->unit[event->unit].dispatched;
+    place_work(sim, counters, event, ready, WIA_SIM_WEIGHTS);
+    if (event->rows != 0u)
+        timing->shadow_free = event->start;
+    if ((event->flags & WIA_SIM_FLAG_FIRST) != 0)
+        record_start(sim, &timing->unit[event->unit], event->start);
+}
+
+/* halt waits for everything to be visible; then every unit has its cycles up to the end accounted for. */
+static void halt(wia_sim_t *sim, wia_sim_counters_t *counters, wia_sim_event_t *event)
+{
+    wia_timing_t *timing = &sim->timing;
+    int64_t at;
+    unsigned unit;
+
+    dispatch(sim, counters, event);
+    at = event->dispatch;
+    for (unit = 0; unit < WIA_UNIT_COUNT; unit++)
+        stall(counters, WIA_SIM_DISPATCH, WIA_SIM_DRAIN, &at, timing->unit[unit].visible);
+    event->start = at;
+    event->end = event->visible = at + 1;
+    for (unit = 0; unit < WIA_UNIT_COUNT; unit++)
+        stall(counters, unit, WIA_SIM_IDLE, &timing->unit[unit].end, event->end);
+    stall(counters, WIA_SIM_DECODER, WIA_SIM_IDLE, &timing->decoder_end, event->end);
+    run_ahead(sim, counters, event->dispatch);
+    stall(counters, WIA_SIM_FETCH, WIA_SIM_IDLE, &timing->fetch.next_issue, event->end);
+}
+
+void wia_timing_event(wia_sim_t *sim, wia_sim_counters_t *counters, wia_sim_event_t *event)
+{
+    wia_timing_t *timing = &sim->timing;
+    int64_t end;
+
+    switch (event->kind) {
+    case WIA_SIM_EVENT_PASS: pass(sim, counters, event); break;
+    case WIA_SIM_EVENT_HALT: halt(sim, counters, event); break;
+    default: instruction(sim, counters, event); break;
+    }
+    end = later(later(event->visible, event->end), timing->dispatcher_free);
+    if (event->kind == WIA_SIM_EVENT_HALT)
+        end = event->end;
+    if (end > timing->run_end) {
+        counters->cycles += (uint64_t)(end - timing->run_end);
+        timing->run_end = end;
+    }
+}
