@@ -73,9 +73,8 @@ enum {
 #define WIA_SIZE_PORT 80u
 #define WIA_AT_PORT_NAME 0u /* u32: string: name of the tensor */
 #define WIA_AT_PORT_BUFFER 4u /* u32: index of its buffer */
-#define WIA_AT_PORT_HOST_DTYPE 8u /* u8: 0 float32, 1 int8 */
-#define WIA_AT_PORT_HOST_RANK 9u /* u8: axes of the host tensor */
-#define WIA_AT_PORT_RESERVED 10u /* 2 zero bytes */
+#define WIA_AT_PORT_HOST_DTYPE 8u /* u16: 0 float32, 1 int8 */
+#define WIA_AT_PORT_HOST_RANK 10u /* u16: axes of the host tensor */
 #define WIA_AT_PORT_PERM 12u /* u8[4]: host array = device array.transpose(perm).reshape(host_shape) */
 #define WIA_AT_PORT_SCALE 16u /* f64: float32 hosts: x = (q - zero_point) * scale, computed in float32 */
 #define WIA_AT_PORT_ZERO_POINT 24u /* i32: int8 value of the real number 0 */
