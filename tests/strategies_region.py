@@ -66,7 +66,9 @@ def _scales(draw: st.DrawFn, region: Region, rng: np.random.Generator) -> dict[s
     """scale (representable in float32) and zero point per tensor; maxima and reshapes keep their input's."""
     out: dict[str, tuple[float, int]] = {}
     keep = {
-        n.y: n.x for n in region.nodes if isinstance(n, Reshape) or (isinstance(n, Pool) and n.kind == "max")
+        n.y: n.x
+        for n in region.nodes
+        if isinstance(n, Reshape) or getattr(n, "kind", "") == "max" or getattr(n, "function", "") == "clip"
     }
     for tensor in region.tensors:
         zero_point = (

@@ -84,7 +84,7 @@ def accumulator_bounds(node: QConv, x_zero_point: int) -> tuple[np.ndarray, np.n
 def _verify_conv(where: str, node: QConv, tensors: dict[str, QTensor]) -> None:
     x, y = tensors[node.x], tensors[node.y]
     if node.weight.ndim != 4 or node.weight.dtype != np.int8 or 0 in node.weight.shape:
-        raise QuantizeError(f"{where}: weight {node.weight.dtype} {node.weight.shape}; give int8 (O, KH, KW, I)")
+        raise QuantizeError(f"{where}: weight {node.weight.dtype} {node.weight.shape}; give int8 OHWI")
     o, kh, kw, i = node.weight.shape
     if node.groups < 1 or o % node.groups or i * node.groups != x.shape[3]:
         raise QuantizeError(f"{where}: weight {node.weight.shape} in {node.groups} groups does not fit "
@@ -92,7 +92,7 @@ def _verify_conv(where: str, node: QConv, tensors: dict[str, QTensor]) -> None:
     for name, array, dtype in (("bias", node.bias, np.int32), ("multiplier", node.multiplier, np.int64),
                                ("shift", node.shift, np.int64)):
         if array.shape != (o,) or array.dtype != dtype:
-            raise QuantizeError(f"{where}: {name} {array.dtype} {array.shape}; give {dtype.__name__} ({o},)")
+            raise QuantizeError(f"{where}: {name} {array.dtype} {array.shape}; give {dtype.__name__} of {o}")
     _verify_window(where, x, y, (kh, kw), node.stride, node.padding, node.dilation, o)
     _verify_clamp(where, node.clamp)
     _verify_rounding(where, node.rounding)

@@ -220,6 +220,9 @@ def _verify_unary(where: str, node: Unary, tensors: dict[str, Tensor]) -> None:
         raise RegionError(f"{where}: {node.function} takes ({', '.join(function.args)}), got {node.args}")
     if node.function == "clip":
         _verify_clip(where, node.args)
+        x, y = tensors[node.x], tensors[node.y]
+        if (x.scale, x.zero_point) != (y.scale, y.zero_point):
+            raise RegionError(f"{where}: {node.y!r} must have the scale and zero point of {node.x!r}")
 
 
 def _verify_reshape(where: str, node: Reshape, tensors: dict[str, Tensor]) -> None:

@@ -1,0 +1,58 @@
+"""Quantized Region -> QRegion, exactly as TVM lowers the QNN ops. docs/numerics.md has the formulas."""
+from __future__ import annotations
+
+import numpy as np
+
+from ..errors import QuantizeError
+from ..region.interpret import integer_clip, scale_ratio
+from ..region.region import Add, Conv2d, Node, Pool, Region, Reshape, Tensor, Unary
+from . import fixedpoint
+from .fold import fold_activations
+from .pools import lower_pool
+from .qregion import IDENTITY, QAdd, QConv, QLut, QNode, QRegion, QReshape, QTensor
+from .tables import lookup_table
+
+
+def lower_int8(region: Region) -> QRegion:
+    """The QRegion that gives every byte of the quantized `region`."""
+    region = fold_activations(region)
+    tensors = region.by_name()
+    nodes = tuple(_lower(f"{region.name}: {node.name!r}", node, tensors) for node in region.nodes)
+    return QRegion(region.name, tuple(QTensor(t.name, t.shape, t.scale, t.zero_point) for t in region.tensors),
+                   nodes, region.inputs, region.outputs)
+
+
+def _lower(where: str, node: Node, tensors: dict[str, Tensor]) -> QNode:
+    if isinstance(node, Conv2d):
+        return _conv(where, node, tensors[node.y])
+    if isinstance(node, Add):
+        return _add(where, node, tensors)
+    x, y = tensors[node.x], tensors[node.y]
+    if isinstance(node, Pool):
+        return lower_pool(where, node, x.shape, (x.scale, x.zero_point), (y.scale, y.zero_point))
+    if isinstance(node, Unary):
+        return QLut(node.name, node.x, node.y, _table(where, node, x, y))
+    if isinstance(node, Reshape):
+        return QReshape(node.name, node.x, node.y)
+    raise QuantizeError(f"{where}: {type(node).__name__} is no node of a Region")
+
+
+def _conv(where: str, node: Conv2d, y: Tensor) -> QConv:
+    """multiplier and shift from acc_scale[o] / y.scale: two float32, divided in double."""
+    multiplier, shift = fixedpoint.from_real_channels([scale_ratio(s, y.scale) for s in node.acc_scale], where)
+    bias = np.zeros(len(node.weight), np.int32) if node.bias is None else node.bias
+    return QConv(node.name, node.x, node.y, node.weight, bias, multiplier, shift, node.stride, node.padding,
+                 node.dilation, node.groups, node.rounding, integer_clip(node.clip))
+
+
+def _add(where: str, node: Add, tensors: dict[str, Tensor]) -> QAdd:
+    """qnn.add: each operand is rounded to y's scale, the int32 sum is only clipped."""
+    y = tensors[node.y]
+    one, two = (fixedpoint.from_real(scale_ratio(tensors[x].scale, y.scale), where) for x in (node.x1, node.x2))
+    return QAdd(node.name, node.x1, node.x2, node.y, one, two, IDENTITY, 0, node.rounding, integer_clip(node.clip))
+
+
+def _table(where: str, node: Unary, x: Tensor, y: Tensor) -> np.ndarray:
+    if node.function == "clip":  # of the stored integers
+        return np.clip(np.arange(-128, 128), *integer_clip(node.args)).astype(np.int8)
+    return lookup_table(where, node.function, node.args, (x.scale, x.zero_point), (y.scale, y.zero_point))

@@ -1,0 +1,73 @@
+"""Per-output-channel weight scales from the actual weights, and the int32 bias that goes with them."""
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..errors import QuantizeError
+from . import fixedpoint
+
+WEIGHT_MAX = 127  # symmetric: -127..127
+#: Smallest acc_scale / y_scale. A channel whose weights are smaller than that changes its result by less than a
+#: step of y anyway; a zero channel gets exactly this, so that its bias keeps 24 bits below y's step.
+RATIO_MIN = 2.0 ** -24
+ACCUMULATOR_LIMIT = (1 << 31) - 1
+WIDEN_ROUNDS = 200
+
+
+@dataclass(frozen=True)
+class QuantizedWeights:
+    """weight int8 (O, KH, KW, I), bias int32 (O,) in units of x_scale * scale, scale float64 (O,)."""
+
+    weight: np.ndarray
+    bias: np.ndarray
+    scale: np.ndarray
+
+
+def quantize_weights(where: str, weight: np.ndarray, bias: np.ndarray, x_scale: float, y_scale: float,
+                     power_of_two: bool) -> QuantizedWeights:
+    """Quantize float weight (O, KH, KW, I) and bias (O,) of a layer from x_scale to y_scale.
+
+    scale[o] = max |weight[o]| / 127, at least RATIO_MIN * y_scale / x_scale; with power_of_two the next power of
+    two. A channel for which 255 * sum |weight| + |bias| would not fit int32 gets a wider scale (its weights
+    lose bits, its sum does not wrap). Raises QuantizeError when no scale helps.
+    """
+    flat = np.asarray(weight, np.float64).reshape(len(weight), -1)
+    bias = np.asarray(bias, np.float64)
+    with np.errstate(under="ignore"):  # a quotient that underflows is a weight of 0
+        scale = np.maximum(np.abs(flat).max(1) / WEIGHT_MAX, RATIO_MIN * y_scale / x_scale)
+        if power_of_two:
+            scale = np.array([fixedpoint.power_of_two(s, f"{where} weight scale") for s in scale])
+        for _ in range(WIDEN_ROUNDS):
+            excess = _reach(flat, bias, scale, x_scale) / ACCUMULATOR_LIMIT
+            if (excess <= 1.0).all():
+                break
+            factor = 2.0 if power_of_two else np.maximum(excess, 1.0 + 2.0 ** -10)
+            scale = np.where(excess > 1.0, scale * factor, scale)
+        else:
+            c = int(np.argmax(excess))
+            raise QuantizeError(f"{where}: output channel {c}: no weight scale keeps bias {bias[c]} and "
+                                f"{flat.shape[1]} products in int32; leave the layer to the host")
+        q = _quantize(flat, scale)
+        q_bias = fixedpoint.round_half_away(bias / (x_scale * scale))
+    return QuantizedWeights(q.astype(np.int8).reshape(weight.shape), q_bias.astype(np.int32), scale)
+
+
+def _quantize(flat: np.ndarray, scale: np.ndarray) -> np.ndarray:
+    return np.clip(fixedpoint.round_half_away(flat / scale[:, None]), -WEIGHT_MAX, WEIGHT_MAX)
+
+
+def _reach(flat: np.ndarray, bias: np.ndarray, scale: np.ndarray, x_scale: float) -> np.ndarray:
+    """float64 (O,): 255 * sum |weight| + |bias|, the bias rounded up."""
+    return 255.0 * np.abs(_quantize(flat, scale)).sum(1) + np.ceil(np.abs(bias) / (x_scale * scale))
+
+
+def magnitude(weight: np.ndarray, bias: np.ndarray, x_reach: float) -> float:
+    """Largest |real result| of any output channel for inputs of at most x_reach in magnitude."""
+    flat = np.abs(np.asarray(weight, np.float64)).reshape(len(weight), -1)
+    largest = float((flat.sum(1) * x_reach + np.abs(bias)).max())
+    if not math.isfinite(largest):
+        raise QuantizeError(f"results can reach {largest}; rescale the layer")
+    return largest

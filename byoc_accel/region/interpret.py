@@ -1,0 +1,177 @@
+"""interpret(Region) in NumPy: float nodes in floating point, int8 nodes exactly as TVM lowers them.
+
+docs/numerics.md has the formulas of the int8 nodes with their sources.
+"""
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from ..errors import RegionError
+from ..quantize import fixedpoint
+from ..quantize.tables import lookup_table
+from . import geometry
+from .functions import evaluate
+from .region import Add, Conv2d, Node, Pool, Region, Reshape, Tensor, Unary
+from .verify import quantized
+
+
+def interpret(region: Region, inputs: Mapping[str, np.ndarray] | Sequence[np.ndarray],
+              dtype: type = np.float32) -> dict[str, np.ndarray]:
+    """Run `region`: every tensor's NHWC array by name, `dtype` (float32 or float64) or int8.
+
+    inputs: NHWC arrays by tensor name or in the order of `region.inputs`; their batch may differ from the
+    tensors' (all alike), so that samples can be stacked. Overflow gives infinities, without a warning.
+    Raises RegionError on a missing input or a wrong shape.
+    """
+    tensors = region.by_name()
+    integer = quantized(region)
+    values = _inputs(region, inputs, np.int8 if integer else dtype)
+    run = _run_int8 if integer else _run_float
+    with np.errstate(all="ignore"):  # IEEE results are the meaning; the quantizer checks that they are finite
+        for node in region.nodes:
+            values[node.y] = run(region.name, node, values, tensors)
+    return values
+
+
+def _inputs(region: Region, inputs: Mapping[str, np.ndarray] | Sequence[np.ndarray],
+            dtype: type) -> dict[str, np.ndarray]:
+    names = [port.tensor for port in region.inputs]
+    if not isinstance(inputs, Mapping):
+        if len(inputs) != len(names):
+            raise RegionError(f"{region.name}: got {len(inputs)} inputs instead of {len(names)}")
+        inputs = dict(zip(names, inputs))
+    values = {}
+    for name in names:
+        if name not in inputs:
+            raise RegionError(f"{region.name}: input {name!r} is missing; inputs are {', '.join(names)}")
+        array, shape = np.asarray(inputs[name]), region.tensor(name).shape
+        if array.ndim != 4 or array.shape[1:] != shape[1:] or (dtype == np.int8 and array.dtype != np.int8):
+            raise RegionError(f"{region.name}: input {name!r} is {array.dtype} {array.shape}; "
+                              f"give {np.dtype(dtype)} {shape}")
+        values[name] = array.astype(dtype)
+    return values
+
+
+def _run_float(name: str, node: Node, values: dict[str, np.ndarray],
+               tensors: dict[str, Tensor]) -> np.ndarray:
+    if isinstance(node, Conv2d):
+        return _clip(_conv_float(node, values[node.x]), node.clip)
+    if isinstance(node, Add):
+        return _clip(values[node.x1] + values[node.x2], node.clip)
+    if isinstance(node, Pool):
+        return _pool_float(node, values[node.x])
+    if isinstance(node, Unary):
+        x = values[node.x]
+        return evaluate(node.function, node.args, x).astype(x.dtype)
+    return _reshape(name, node, values, tensors)
+
+
+def _reshape(name: str, node: Node, values: dict[str, np.ndarray], tensors: dict[str, Tensor]) -> np.ndarray:
+    if isinstance(node, Reshape):
+        return values[node.x].reshape((-1,) + tensors[node.y].shape[1:])
+    raise RegionError(f"{name}: {type(node).__name__} is no node of a Region")
+
+
+def _clip(x: np.ndarray, clip: tuple[float, float] | None) -> np.ndarray:
+    return x if clip is None else np.clip(x, *clip).astype(x.dtype)
+
+
+def _conv_float(node: Conv2d, x: np.ndarray) -> np.ndarray:
+    y = geometry.convolve(x, node.weight, node.stride, node.padding, node.dilation, node.groups)
+    if node.bias is not None:
+        y = y + node.bias.astype(y.dtype)
+    if node.batch_norm is not None:
+        norm = node.batch_norm
+        factor = norm.gamma.astype(np.float64) / np.sqrt(norm.variance.astype(np.float64) + norm.epsilon)
+        y = (y - norm.mean.astype(y.dtype)) * factor.astype(y.dtype) + norm.beta.astype(y.dtype)
+    return y
+
+
+def _pool_float(node: Pool, x: np.ndarray) -> np.ndarray:
+    if node.kind == "max":
+        return geometry.pool_max(x, node.kernel, node.stride, node.padding, -np.inf)
+    total = geometry.pool_sum(x, node.kernel, node.stride, node.padding)
+    return total / _counts(node, x)[:, :, None].astype(x.dtype)
+
+
+def _counts(node: Pool, x: np.ndarray) -> np.ndarray:
+    return geometry.pool_counts(x.shape[1], x.shape[2], node.kernel, node.stride, node.padding,
+                                node.count_include_pad)
+
+
+def _run_int8(name: str, node: Node, values: dict[str, np.ndarray],
+              tensors: dict[str, Tensor]) -> np.ndarray:
+    y = tensors[node.y]
+    where = f"{name}: {node.name!r}"
+    if isinstance(node, Conv2d):
+        return _conv_int8(where, node, values[node.x], tensors[node.x], y)
+    if isinstance(node, Add):
+        return _add_int8(where, node, values, tensors)
+    if isinstance(node, Pool):
+        return _pool_int8(where, node, values[node.x], tensors[node.x], y)
+    if isinstance(node, Unary):
+        x = tensors[node.x]
+        if node.function == "clip":
+            return _saturate(values[node.x].astype(np.int64), node.args)
+        table = lookup_table(where, node.function, node.args, (x.scale, x.zero_point), (y.scale, y.zero_point))
+        return table[values[node.x].astype(np.int64) + 128]
+    return _reshape(name, node, values, tensors)
+
+
+def _saturate(v: np.ndarray, clip: tuple[float, float] | None) -> np.ndarray:
+    """int64 -> int8, clipped to `clip` (bounds truncated toward zero) inside of the int8 range."""
+    low, high = integer_clip(clip)
+    return np.clip(v, low, high).astype(np.int8)
+
+
+def integer_clip(clip: tuple[float, float] | None) -> tuple[int, int]:
+    """`clip` in int8 values as two ints within -128..127; TVM truncates the bounds toward zero."""
+    if clip is None:
+        return fixedpoint.INT8_MIN, fixedpoint.INT8_MAX
+    low, high = (int(np.clip(bound, fixedpoint.INT8_MIN, fixedpoint.INT8_MAX)) for bound in clip)
+    return low, high
+
+
+def scale_ratio(x_scale: float, y_scale: float) -> float:
+    """x_scale / y_scale as TVM's requantize takes it: both float32, the division in double."""
+    return float(np.float32(x_scale)) / float(np.float32(y_scale))
+
+
+def _conv_int8(where: str, node: Conv2d, x: np.ndarray, x_tensor: Tensor, y: Tensor) -> np.ndarray:
+    centered = x.astype(np.float64) - x_tensor.zero_point
+    acc = geometry.convolve(centered, node.weight, node.stride, node.padding, node.dilation, node.groups)
+    acc = acc.astype(np.int64)
+    if node.bias is not None:
+        acc = acc + node.bias
+    ratios = [scale_ratio(s, y.scale) for s in node.acc_scale]
+    multiplier, shift = fixedpoint.from_real_channels(ratios, where)
+    return _saturate(fixedpoint.requantize(acc, multiplier, shift, node.rounding) + y.zero_point, node.clip)
+
+
+def _add_int8(where: str, node: Add, values: dict[str, np.ndarray], tensors: dict[str, Tensor]) -> np.ndarray:
+    y = tensors[node.y]
+    total = np.int64(y.zero_point)
+    for name in (node.x1, node.x2):
+        x = tensors[name]
+        requant = fixedpoint.from_real(scale_ratio(x.scale, y.scale), where)
+        centered = values[name].astype(np.int64) - x.zero_point
+        total = total + fixedpoint.requantize(centered, requant.multiplier, requant.shift, node.rounding)
+    return _saturate(total, node.clip)
+
+
+def _pool_int8(where: str, node: Pool, x: np.ndarray, x_tensor: Tensor, y: Tensor) -> np.ndarray:
+    if node.kind == "max":
+        return geometry.pool_max(x, node.kernel, node.stride, node.padding, fixedpoint.INT8_MIN)
+    counts = _counts(node, x)
+    if node.raw:  # C division of int32 sums
+        total = geometry.pool_sum(x.astype(np.int64), node.kernel, node.stride, node.padding)
+        return (np.sign(total) * (np.abs(total) // counts[:, :, None])).astype(np.int8)
+    centered = x.astype(np.int64) - x_tensor.zero_point
+    total = geometry.pool_sum(centered, node.kernel, node.stride, node.padding)
+    ratio = scale_ratio(x_tensor.scale, y.scale)
+    requants = {int(n): fixedpoint.average_ratio(int(n), ratio, where) for n in np.unique(counts)}
+    multiplier = np.array([[requants[int(n)].multiplier for n in row] for row in counts])[:, :, None]
+    shift = np.array([[requants[int(n)].shift for n in row] for row in counts])[:, :, None]
+    return _saturate(fixedpoint.requantize(total, multiplier, shift, node.rounding) + y.zero_point, None)
