@@ -10,6 +10,7 @@ from .table import BY_MNEMONIC, Instruction
 _INDEX: dict[str, dict[str, int]] = {
     name: {slot.field.name: i for i, slot in enumerate(slots)} for name, slots in OPERANDS.items()
 }
+_OWN = frozenset(("mnemonic", "values", "payload"))
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ class Inst:
             raise EncodeError(f"{self.mnemonic}: no field {name!r}; it has {_names(self.mnemonic)}") from None
 
     def __getattr__(self, name: str) -> Value:
-        if name.startswith("_") or name in ("mnemonic", "values", "payload"):
+        if name in _OWN:
             raise AttributeError(name)  # while unpickling or copying nothing is set yet
         try:
             return self.values[_INDEX[self.mnemonic][name]]
