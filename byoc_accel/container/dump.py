@@ -1,13 +1,10 @@
 """Readable listing of an image, and the search for images inside of a library file."""
 from __future__ import annotations
 
-from typing import cast
-
 from ..emit.program import HostPort, Program
 from ..errors import EncodeError, ImageError
+from ..isa import asm
 from ..isa.encode import decode
-from ..isa.fields import OPERANDS
-from ..isa.inst import Inst
 from ..target import FIELDS, Target
 from . import layout
 from .image import Image, digest
@@ -109,19 +106,7 @@ def _instructions(program: Program) -> list[str]:
         except EncodeError as error:
             return [*lines, f"  {at:>8}  {error}"]
         depth -= inst.mnemonic == "endl"
-        lines.append(f"  {at:>8}  {'  ' * max(depth, 0)}{_instruction(inst)}")
+        lines.append(f"  {at:>8}  {'  ' * max(depth, 0)}{asm.to_text(inst, full=False)}")
         depth += inst.mnemonic == "loop"
         at += size
     return lines
-
-
-def _instruction(inst: Inst) -> str:
-    words = [inst.mnemonic]
-    for slot, value in zip(OPERANDS[inst.mnemonic], inst.values):
-        if isinstance(value, tuple):
-            words += [f"{slot.field.name}={'+'.join(cast('tuple[str, ...]', value))}"] if value else []
-        else:
-            words.append(f"{slot.field.name}={value}")
-    if inst.payload:
-        words.append(f"<{len(inst.payload)} bytes>")
-    return " ".join(words)
