@@ -30,6 +30,7 @@ $(VENV)/.built: $(C_SOURCES) $(VENV)/.installed
 	@mkdir -p build
 	$(BIN)/python setup.py -q build_ext --inplace --force --parallel 2 >build/build_ext.log 2>&1 \
 	  || { cat build/build_ext.log; exit 1; }
+	@rm -f byoc_accel/_wia_*.cpython-*.so  # of hw_sim/build.py or runtime_c/build.py: Python prefers that name
 	@touch $@
 
 demo: $(VENV)/.built
@@ -56,6 +57,7 @@ clean:
 	rm -rf build byoc_accel/_lib *.egg-info .pytest_cache .hypothesis .ruff_cache
 	rm -f byoc_accel/*.so byoc_accel/_wia_*.c $(VENV)/.built
 	find byoc_accel tests benchmarks hw_sim runtime_c -name __pycache__ -prune -exec rm -rf {} +
+	find hw_sim runtime_c -name '*.o' -delete
 
 distclean: clean
 	rm -rf $(VENV)

@@ -9,9 +9,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from . import sim
+import numpy as np
+
 from .container.image import Image
-from .emit.program import Program
+from .emit.program import Layer, Program
+from .sim import simulate_program
+from .sim_result import Counters
 from .target import Target
 
 
@@ -59,19 +62,14 @@ def bound_cycles(target: Target, macs: int, program_bytes: int, io_bytes: int) -
 def report_image(image: Image) -> RegionReport:
     """Simulate one region without arithmetic; raises ImageError or RunError for a damaged one."""
     program, target = image.program, image.target
-    stats = sim.count(image)
-    layers = tuple(
-        LayerReport(layer.name, layer.kind, layer.macs, counters.cycles,
-                    bound_cycles(target, layer.macs, layer.end - layer.start, 0),
-                    _utilisation(target, layer.macs, counters.cycles), layer.end - layer.start, layer.weight_bytes,
-                    _array_stalls(counters))
-        for layer, counters in zip(program.layers, stats.layers))
+    nothing = {b.name: np.zeros(b.bytes, np.int8) for b in program.buffers if b.kind == "input"}
+    _, run = simulate_program(program, target, nothing, mode="counts")
+    layers = tuple(_layer_report(layer, stats.counters, target) for layer, stats in zip(program.layers, run.layers))
     macs = sum(layer.macs for layer in program.layers)
-    return RegionReport(
-        program.name, target.name, macs, stats.total.cycles,
-        bound_cycles(target, macs, len(program.code), io_bytes(program)),
-        _utilisation(target, macs, stats.total.cycles), len(program.code), len(image.data),
-        _array_stalls(stats.total), layers)
+    return RegionReport(program.name, target.name, macs, run.cycles,
+                        bound_cycles(target, macs, len(program.code), io_bytes(program)),
+                        _utilisation(target, macs, run.cycles), len(program.code), len(image.data),
+                        _array_stalls(run.total), layers)
 
 
 def report_images(images: Iterable[Image]) -> tuple[RegionReport, ...]:
@@ -100,6 +98,18 @@ def to_json(regions: Sequence[RegionReport], macs: int | None = None) -> dict[st
 def io_bytes(program: Program) -> int:
     """Bytes of a region's inputs and outputs on the device's side."""
     return sum(buffer.bytes for buffer in program.buffers if buffer.kind != "scratch")
+
+
+def _layer_report(layer: Layer, counters: Counters, target: Target) -> LayerReport:
+    program_bytes = layer.end - layer.start
+    return LayerReport(layer.name, layer.kind, layer.macs, counters.cycles,
+                       bound_cycles(target, layer.macs, program_bytes, 0),
+                       _utilisation(target, layer.macs, counters.cycles), program_bytes, layer.weight_bytes,
+                       _array_stalls(counters))
+
+
+def _array_stalls(counters: Counters) -> dict[str, int]:
+    return dict(counters.unit("array").stalls)
 
 
 def _utilisation(target: Target, macs: int, cycles: int) -> float:

@@ -21,7 +21,7 @@ STAGES = (
     ("schedule",),
     ("emit",),
     ("container",),
-    ("sim", "runtime", "support"),
+    ("sim", "sim_result", "runtime", "support"),
     ("report",),
     ("compile",),
     ("relay", "relax"),
