@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from byoc_accel.quantize.qregion import (IDENTITY, QAdd, QConv, QNode, QPool, QRegion, QReshape, QTensor, Requant)
+from byoc_accel.quantize.qregion import IDENTITY, QAdd, QConv, QNode, QPool, QRegion, QReshape, QTensor, Requant
 from byoc_accel.region.region import Port
 
 PLAIN = (0, 0, 0, 0)

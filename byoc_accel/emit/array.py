@@ -36,26 +36,37 @@ class Taps:
     origin: tuple[int, int]
 
 
-def convolve(ctx: Context, ifm: Operand, taps: Taps, area: Area, weight: np.ndarray, channel: int,
-             acc_base: int) -> int:
-    """conv of one group of output channels; weight int8 (columns, KH, KW, channels read from `channel` on).
+def runs_of(shape: tuple[int, ...], dilation_x: int, channels: int) -> tuple[int, int]:
+    """(runs along x, bytes of a run) of weights (columns, KH, KW, depth) on a tensor of `channels` channels.
 
     The (kw, c) bytes of a kernel row are one contiguous run when all channels are read and dilation is 1.
+    """
+    merged = dilation_x == 1 and shape[3] == channels
+    return (1, shape[2] * shape[3]) if merged else (shape[2], shape[3])
+
+
+def pack_tile(weight: np.ndarray, dilation_x: int, channels: int, rows: int) -> bytes:
+    """Payload of a conv: int8 weights (columns, KH, KW, depth) in the order of the array's reduction."""
+    runs_x, run_bytes = runs_of(weight.shape, dilation_x, channels)
+    tile = weight.transpose(1, 2, 3, 0).reshape(weight.shape[1], runs_x, run_bytes, weight.shape[0])
+    return pack_weights(np.ascontiguousarray(tile), rows)
+
+
+def convolve(ctx: Context, ifm: Operand, taps: Taps, area: Area, shape: tuple[int, ...], payload: bytes, channel: int,
+             acc_base: int) -> int:
+    """conv of one group of output channels; weights of `shape` (columns, KH, KW, channels read from `channel` on).
+
     Returns the number of the conv instruction.
     """
-    columns, kernel_h, kernel_w, depth = weight.shape
-    merged = taps.dilation[1] == 1 and depth == ifm.channels
-    runs_x, run_bytes = (1, kernel_w * depth) if merged else (kernel_w, depth)
-    tile = weight.transpose(1, 2, 3, 0).reshape(kernel_h, runs_x, run_bytes, columns)
+    runs_x, run_bytes = runs_of(shape, taps.dilation[1], ifm.channels)
     ctx.configure("ageo", width=area.width, height=area.height, x_step=taps.stride[1] * ifm.channels,
-                  y_step=taps.stride[0] * ifm.pitch_bytes, run_bytes=run_bytes, runs_x=runs_x, runs_y=kernel_h,
-                  run_x_stride=0 if merged else taps.dilation[1] * ifm.channels,
+                  y_step=taps.stride[0] * ifm.pitch_bytes, run_bytes=run_bytes, runs_x=runs_x, runs_y=shape[1],
+                  run_x_stride=taps.dilation[1] * ifm.channels if runs_x > 1 else 0,
                   run_y_stride=taps.dilation[0] * ifm.pitch_bytes)
     address = ifm.at(area.y * taps.stride[0] + taps.origin[0], area.x * taps.stride[1] + taps.origin[1], channel)
     acc = Access("acc", acc_base, acc_base + area.positions)
     return ctx.builder.add("conv", "array", (ifm.access,), (acc,), ifm_address=address, ifm_reg=ifm.register,
-                           columns=columns, acc_base=acc_base,
-                           payload=pack_weights(np.ascontiguousarray(tile), ctx.target.array_rows))
+                           columns=shape[0], acc_base=acc_base, payload=payload)
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,15 @@ enough, and a dependence on something older than the last token taken is already
 """
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
+from ..errors import ProgramError
 from ..isa.inst import Inst, inst
 from ..isa.table import UNITS
+
+_COPIES, _KEPT = 6, 3  # iterations added to find the steady state, and the one that is kept
 
 SYNC = dict(zip(UNITS, ("sync_in", "sync_array", "sync_post", "sync_out")))
 
@@ -29,7 +34,10 @@ class Access:
 
 @dataclass
 class _Slot:
-    """One instruction under construction; tokens are added while later ones arrive."""
+    """One instruction under construction; tokens are added while later ones arrive.
+
+    givers: unit -> number of the instruction whose token is taken. A ghost only stands for another iteration.
+    """
 
     mnemonic: str
     unit: str
@@ -41,6 +49,8 @@ class _Slot:
     chain_to: int = -1
     wait: tuple[str, ...] = ()
     signal: tuple[str, ...] = ()
+    givers: dict[str, int] = field(default_factory=dict)
+    ghost: bool = False
 
     def conflicts(self, later: _Slot) -> bool:
         return (any(w.meets(a) for w in self.writes for a in (*later.reads, *later.writes))
@@ -58,7 +68,7 @@ class Builder:
 
     def control(self, mnemonic: str, **fields: object) -> None:
         """Add an instruction that the dispatcher executes itself."""
-        self._slots.append(_Slot(mnemonic, "control", fields, b"", (), (), self.layer))
+        self._slots.append(_control(mnemonic, self.layer, **fields))
 
     def state(self, mnemonic: str, payload: bytes = b"", **fields: object) -> None:
         """Add an instruction that only sets state of its unit: no memory, no tokens."""
@@ -89,6 +99,7 @@ class Builder:
             if earlier.conflicts(slot):
                 earlier.signal += (slot.unit,)
                 slot.wait += (other,)
+                slot.givers[other] = index
                 self._synced[other, slot.unit] = index
                 if index == chain_from and earlier.chain_to == -1:
                     earlier.chain_to = number
@@ -97,7 +108,7 @@ class Builder:
                 return
 
     def barrier(self) -> None:
-        """Wait until every unit is idle. Around loops, so that tokens balance within one iteration."""
+        """Wait until every unit is idle."""
         others = tuple(u for u in UNITS if u != "array")
         for unit in others:
             self._sync(unit, wait=(), signal=("array",))
@@ -107,14 +118,72 @@ class Builder:
         last = len(self._slots)
         self._synced = {pair: last for pair in self._synced}
 
+    def loop(self, count: int, body: Callable[[int], None]) -> None:
+        """Hardware loop over `body(iteration)`, which adds the same instructions in every iteration.
+
+        Iterations overlap: what one needs from an earlier one is found by adding several, of which one is kept, in
+        the steady state. Tokens that are under way between iterations are given before the loop and taken after it.
+        """
+        self.barrier()
+        here = len(self._slots)
+        copies = []
+        for iteration in range(_COPIES):
+            start = len(self._slots)
+            body(iteration)
+            copies.append(range(start, len(self._slots)))
+        kept = copies[_KEPT]
+        self._check_steady(copies)
+        carried = self._carried(kept)
+        self._settle(copies, kept)
+        before = [self._token_slot(a, (), (b,)) for (a, b), number in carried.items() for _ in range(number)]
+        after = [self._token_slot(b, (a,), ()) for (a, b), number in carried.items() for _ in range(number)]
+        self._slots[here:here] = [*before, _control("loop", self.layer, count=count)]
+        self._slots += [_control("endl", self.layer), *after]
+        self._reindex()
+        self.barrier()
+
+    def _check_steady(self, copies: list[range]) -> None:
+        """The tokens of the kept iteration must be those of the next one too."""
+        patterns = [[(self._slots[i].mnemonic, self._slots[i].wait) for i in copies[k]] for k in (_KEPT, _KEPT + 1)]
+        if patterns[0] != patterns[1]:
+            raise ProgramError("loop: iterations need different tokens; unroll the loop instead")
+
+    def _carried(self, kept: range) -> Counter[tuple[str, str]]:
+        """Tokens per pair that iterations before the kept one give and it or later ones take."""
+        carried: Counter[tuple[str, str]] = Counter()
+        for index in range(kept.start, len(self._slots)):
+            slot = self._slots[index]
+            carried.update((unit, slot.unit) for unit, giver in slot.givers.items() if giver < kept.start)
+        return carried
+
+    def _settle(self, copies: list[range], kept: range) -> None:
+        """Mark every iteration but the kept one as ghosts; chains that leave the iteration are given up."""
+        for copy in copies:
+            for index in copy:
+                self._slots[index].ghost = copy is not kept
+                if copy is kept and self._slots[index].chain_to >= kept.stop:
+                    self._slots[index].chain_to = -2
+
+    def _token_slot(self, unit: str, wait: tuple[str, ...], signal: tuple[str, ...]) -> _Slot:
+        return _Slot(SYNC[unit], unit, {}, b"", (), (), self.layer, wait=wait, signal=signal)
+
+    def _reindex(self) -> None:
+        """Drop ghosts; nothing before this point is needed for dependences any more, a barrier follows."""
+        self._slots = [slot for slot in self._slots if not slot.ghost]
+        self._by_unit = {unit: [i for i, s in enumerate(self._slots) if s.unit == unit] for unit in UNITS}
+
     def _sync(self, unit: str, wait: tuple[str, ...], signal: tuple[str, ...]) -> None:
-        slot = _Slot(SYNC[unit], unit, {}, b"", (), (), self.layer, wait=wait, signal=signal)
+        slot = self._token_slot(unit, wait, signal)
         self._by_unit[unit].append(len(self._slots))
         self._slots.append(slot)
 
     def finish(self) -> tuple[tuple[Inst, ...], tuple[int, ...]]:
         """The instructions and, for each, its source-map entry."""
         return tuple(_instruction(s) for s in self._slots), tuple(s.layer for s in self._slots)
+
+
+def _control(mnemonic: str, layer: int, **fields: object) -> _Slot:
+    return _Slot(mnemonic, "control", fields, b"", (), (), layer)
 
 
 def _instruction(slot: _Slot) -> Inst:

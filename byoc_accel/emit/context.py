@@ -50,6 +50,11 @@ class Context:
         """State is unknown from here on: a loop may arrive from its end as well as from before."""
         self._state.clear()
 
+    def begin_iteration(self) -> None:
+        """Every iteration of a loop sets its own state and starts with the first accumulator bank."""
+        self.forget()
+        self._item = 0
+
     def next_bank(self) -> int:
         """First accumulator entry of the bank that the next item works in; banks take turns."""
         bank = self._item % self.target.accumulator_banks

@@ -1,12 +1,14 @@
 """Convolution steps: blocks in a hardware loop, channel groups within a block, post processing of each."""
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from ..quantize.qregion import QConv
 from ..schedule.geometry import block_input_rows, is_depthwise
 from ..schedule.plan import ConvStep, Place, StepPlan
-from .array import Area, Taps, convolve, depthwise
+from .array import Area, Taps, convolve, depthwise, pack_tile
 from .context import Context, Operand
 from .moves import load_stage, store_stage
 from .post import Channels, Grid, Tail, post, set_channels, set_grid, set_tail
@@ -15,25 +17,42 @@ from .post import Channels, Grid, Tail, post, set_channels, set_grid, set_tail
 IFM, RESIDUAL, OFM, SINK = 1, 2, 3, 4
 
 
+@dataclass(frozen=True)
+class Group:
+    """Output channels [first, last): channel parameters, and weights over input channels from `channel` on.
+
+    `weight` is (columns, KH, KW, channels read); depthwise: (KH, KW, columns). `tile` is the packed conv payload.
+    """
+
+    first: int
+    last: int
+    channels: Channels
+    weight: np.ndarray
+    channel: int
+    tile: bytes
+
+
 def emit_conv(ctx: Context, plan: StepPlan) -> None:
     """All blocks of a convolution; weights of a blocked step are stored once, inside a hardware loop."""
-    if plan.blocks.count == 1:
-        _block(ctx, plan, looped=False)
-        return
     step = plan.step
     assert isinstance(step, ConvStep)
+    groups = _groups(ctx, step)
+    if plan.blocks.count == 1:
+        _block(ctx, plan, groups, looped=False)
+        return
     registers = _registers(ctx, plan, step)
-    ctx.builder.barrier()
-    ctx.forget()
     for register in registers:
         ctx.builder.control("setr", reg=register, value=0)
-    ctx.builder.control("loop", count=plan.blocks.count)
-    _block(ctx, plan, looped=True)
     last_row = ctx.tensors[step.y].shape[1] - plan.blocks.rows
-    for register, row_bytes in registers.items():
-        ctx.builder.control("addr", reg=register, increment=plan.blocks.rows * row_bytes, limit=last_row * row_bytes)
-    ctx.builder.barrier()
-    ctx.builder.control("endl")
+
+    def body(iteration: int) -> None:
+        ctx.begin_iteration()
+        _block(ctx, plan, groups, looped=True)
+        for register, row_bytes in registers.items():
+            ctx.builder.control("addr", reg=register, increment=plan.blocks.rows * row_bytes,
+                                limit=last_row * row_bytes)
+
+    ctx.builder.loop(plan.blocks.count, body)
     ctx.forget()
 
 
@@ -50,7 +69,7 @@ def _registers(ctx: Context, plan: StepPlan, step: ConvStep) -> dict[int, int]:
     return registers
 
 
-def _block(ctx: Context, plan: StepPlan, looped: bool) -> None:
+def _block(ctx: Context, plan: StepPlan, groups: list[Group], looped: bool) -> None:
     """Load stages, compute every column chunk and channel group, store stages."""
     step = plan.step
     assert isinstance(step, ConvStep)
@@ -69,7 +88,7 @@ def _block(ctx: Context, plan: StepPlan, looped: bool) -> None:
     width = ctx.tensors[step.y].shape[2]
     for x in range(0, width, plan.blocks.columns):
         area = Area(0, x, plan.blocks.rows, min(plan.blocks.columns, width - x))
-        _channel_groups(ctx, step, ifm, ofm, tail, area)
+        _channel_groups(ctx, step, groups, ifm, ofm, tail, area)
     if plan.stage(step.y) is not None:
         _store_block(ctx, plan, step, register)
 
@@ -95,25 +114,39 @@ def _tail(ctx: Context, plan: StepPlan, step: ConvStep, register: int, ifm: Oper
                 out_zero_point, step.table)
 
 
-def _channel_groups(ctx: Context, step: ConvStep, ifm: Operand, ofm: Operand, tail: Tail, area: Area) -> None:
+def _channel_groups(ctx: Context, step: ConvStep, groups: list[Group], ifm: Operand, ofm: Operand, tail: Tail,
+                    area: Area) -> None:
     """One item per group of array.columns output channels; items take turns in the accumulator banks."""
     conv = step.conv
     taps = Taps(conv.stride, conv.dilation, (-conv.padding[0], -conv.padding[1]))
     set_tail(ctx, tail)
-    for first in range(0, conv.weight.shape[0], ctx.target.array_columns):
-        last = min(first + ctx.target.array_columns, conv.weight.shape[0])
-        set_channels(ctx, _channels(ctx, conv, first, last))
+    for group in groups:
+        set_channels(ctx, group.channels)
         acc_base, swapped = ctx.next_bank(), False
         if is_depthwise(step):
-            weight = conv.weight[first:last, :, :, 0].transpose(1, 2, 0)
-            number, swapped = depthwise(ctx, ifm, taps, area, weight, first, acc_base)
+            number, swapped = depthwise(ctx, ifm, taps, area, group.weight, group.first, acc_base)
+        else:
+            number = convolve(ctx, ifm, taps, area, group.weight.shape, group.tile, group.channel, acc_base)
+        set_grid(ctx, _grid(area, ofm, tail.residual, swapped))
+        residual = tail.residual.at(area.y, area.x, group.first) if tail.residual is not None else 0
+        post(ctx, group.last - group.first, tail, (ofm.at(area.y, area.x, group.first), ofm.register), ofm.access,
+             acc_base=acc_base, positions=area.positions, residual_address=residual, chain_from=number)
+
+
+def _groups(ctx: Context, step: ConvStep) -> list[Group]:
+    """Parameters and packed weights of every group of array.columns output channels."""
+    conv, out = step.conv, []
+    for first in range(0, conv.weight.shape[0], ctx.target.array_columns):
+        last = min(first + ctx.target.array_columns, conv.weight.shape[0])
+        channels = _channels(ctx, conv, first, last)
+        if is_depthwise(step):
+            weight, channel, tile = conv.weight[first:last, :, :, 0].transpose(1, 2, 0), first, b""
         else:
             weight, channel = _dense_weight(conv, first, last)
-            number = convolve(ctx, ifm, taps, area, weight, channel, acc_base)
-        set_grid(ctx, _grid(area, ofm, tail.residual, swapped))
-        residual = tail.residual.at(area.y, area.x, first) if tail.residual is not None else 0
-        post(ctx, last - first, tail, (ofm.at(area.y, area.x, first), ofm.register), ofm.access, acc_base=acc_base,
-             positions=area.positions, residual_address=residual, chain_from=number)
+            depth = ctx.places[step.x].layout.channels
+            tile = pack_tile(weight, conv.dilation[1], depth, ctx.target.array_rows)
+        out.append(Group(first, last, channels, weight, channel, tile))
+    return out
 
 
 def _channels(ctx: Context, conv: QConv, first: int, last: int) -> Channels:

@@ -33,7 +33,7 @@ def on_golden_machine(program: Program, target: Target, inputs: list[np.ndarray]
     given = iter(inputs)
     buffers = [next(given).reshape(-1).copy() if b.kind == "input"
                else rng.integers(-128, 128, b.bytes).astype(np.int8) for b in program.buffers]
-    machine.run(program.code, target, buffers, rng)
+    buffers = machine.run(program.code, target, buffers, rng)
     return [buffer for buffer, b in zip(buffers, program.buffers) if b.kind == "output"]
 
 
