@@ -43,6 +43,7 @@ class RegionReport:
 
     name: str
     target: str
+    macs_per_cycle: int
     macs: int
     cycles: int
     bound_cycles: int
@@ -66,7 +67,7 @@ def report_image(image: Image) -> RegionReport:
     _, run = simulate_program(program, target, nothing, mode="counts")
     layers = tuple(_layer_report(layer, stats.counters, target) for layer, stats in zip(program.layers, run.layers))
     macs = sum(layer.macs for layer in program.layers)
-    return RegionReport(program.name, target.name, macs, run.cycles,
+    return RegionReport(program.name, target.name, target.macs_per_cycle, macs, run.cycles,
                         bound_cycles(target, macs, len(program.code), io_bytes(program)),
                         _utilisation(target, macs, run.cycles), len(program.code), len(image.data),
                         _array_stalls(run.total), layers)
@@ -80,11 +81,13 @@ def report_images(images: Iterable[Image]) -> tuple[RegionReport, ...]:
 def totals(regions: Sequence[RegionReport], macs: int | None = None) -> dict[str, Any]:
     """Sums over regions that run one after the other; `macs` are those of the whole model, if known."""
     offloaded = sum(region.macs for region in regions)
+    slots = sum(region.cycles * region.macs_per_cycle for region in regions)
     return {
         "macs": offloaded if macs is None else macs,
         "macs_offloaded": offloaded,
         "cycles": sum(region.cycles for region in regions),
         "bound_cycles": sum(region.bound_cycles for region in regions),
+        "utilisation": offloaded / slots if slots else 0.0,
         "program_bytes": sum(region.program_bytes for region in regions),
         "image_bytes": sum(region.image_bytes for region in regions),
     }
