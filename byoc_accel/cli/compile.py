@@ -5,8 +5,8 @@ import argparse
 from pathlib import Path
 
 from ..errors import ModelError
+from ..modelinfo import ModelInfo, pack
 from .files import atomic
-from .modelinfo import ModelInfo, pack
 from .models import add_model_arguments, check_model, summary
 from .progress import steps
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from ..container.dump import find_images
 from ..container.image import Image
 from ..errors import ModelError
-from .modelinfo import ModelInfo, unpack
+from ..modelinfo import ModelInfo, unpack
 
 
 @dataclass(frozen=True)

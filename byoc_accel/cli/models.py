@@ -6,7 +6,7 @@ from collections import Counter
 from pathlib import Path
 
 from ..errors import ModelError
-from .modelinfo import ModelInfo
+from ..modelinfo import ModelInfo
 
 SUFFIXES = (".onnx", ".tflite")
 

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from byoc_accel.cli import COMMANDS, main
-from byoc_accel.cli.modelinfo import ModelInfo, OpRow, pack
 from byoc_accel.compile import compile_region
 from byoc_accel.container.image import Image
+from byoc_accel.modelinfo import ModelInfo, OpRow, pack
 from byoc_accel.region.region import Conv2d, Pool, Port, Region, Tensor
 
 CONV_MACS = 12 * 10 * 20 * (3 * 3 * 5)

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from byoc_accel.cli.files import atomic
-from byoc_accel.cli.modelinfo import MAGIC, ModelInfo, OpRow, pack, unpack
 from byoc_accel.errors import ModelError
+from byoc_accel.modelinfo import MAGIC, ModelInfo, OpRow, pack, unpack
 
 INFO = ModelInfo("größe", "relay", 300, 200, (OpRow("a/b", "nn.conv2d", 200, "r0", ""),
                                              OpRow("s", "nn.softmax", 100, "", "no such unit")))
