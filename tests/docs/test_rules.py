@@ -45,7 +45,7 @@ def tracked(root: Path) -> list[str]:
 
 
 def imports(path: Path, package: str) -> Iterator[str]:
-    """Full names of the modules that a file of `package` (dotted) imports, wherever the import stands."""
+    """Full names that a file of `package` (dotted) imports, wherever the import stands."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -53,7 +53,6 @@ def imports(path: Path, package: str) -> Iterator[str]:
             parts = package.split(".")
             base = parts[: len(parts) - node.level + 1] if node.level else []
             name = ".".join([*base, *([node.module] if node.module else [])])
-            yield name
             yield from (f"{name}.{alias.name}" for alias in node.names)
 
 
