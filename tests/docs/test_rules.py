@@ -29,8 +29,8 @@ STAGES = (
     ("demo", "__main__"),
 )
 RANK = {name: rank for rank, row in enumerate(STAGES) for name in row}
-# Rounding is defined once; the meaning of a quantized Region needs it as well.
-FOR_ALL = ("byoc_accel.quantize.fixedpoint",)
+# Rounding and lookup tables are defined once; the meaning of a quantized Region needs them as well.
+FOR_ALL = ("byoc_accel.quantize.fixedpoint", "byoc_accel.quantize.tables")
 C_MODULES = {"_wia_sim": ("sim", "runtime"), "_wia_runtime": ("runtime",)}
 
 
