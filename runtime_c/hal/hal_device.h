@@ -3,6 +3,8 @@
 #ifndef WIA_HAL_DEVICE_H
 #define WIA_HAL_DEVICE_H
 
+#include <string.h>
+
 #include "wia/gen/wia_format.h"
 #include "wia/gen/wia_isa.h"
 #include "wia/gen/wia_regs.h"
@@ -35,16 +37,11 @@ typedef struct wia_device {
 /* A device after reset, of the target with these numbers and digest (as an image holds them). */
 static inline void wia_device_init(wia_device_t *device, const uint8_t *numbers, const uint8_t *digest)
 {
-    static const wia_device_t empty;
-    uint32_t i;
-
-    *device = empty;
+    memset(device, 0, sizeof *device);
     device->id = WIA_DEVICE_ID;
     device->isa_version = WIA_ISA_VERSION;
-    for (i = 0u; i < WIA_TARGET_BYTES; i++)
-        device->numbers[i] = numbers[i];
-    for (i = 0u; i < sizeof device->digest; i++)
-        device->digest[i] = digest[i];
+    memcpy(device->numbers, numbers, sizeof device->numbers);
+    memcpy(device->digest, digest, sizeof device->digest);
 }
 
 static inline void wia_device_set_low(uint64_t *value, uint32_t low)
