@@ -9,7 +9,7 @@
 
 VENV := .venv-relay
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip --disable-pip-version-check -q
+PIP := $(BIN)/python -m pip --disable-pip-version-check
 C_SOURCES := $(shell find hw_sim runtime_c -name '*.[ch]' -o -name build.py) setup.py
 PYTEST_ARGS ?= -n 2
 
@@ -21,14 +21,17 @@ $(VENV)/.created: .ci/venv
 	@touch $@
 
 $(VENV)/.installed: pyproject.toml $(VENV)/.created
-	$(PIP) install --upgrade pip 'setuptools>=77' 'cffi>=1.16' wheel
-	$(PIP) install --no-build-isolation --editable '.[relay,demo,dev]'
+	@mkdir -p build
+	@echo "set-up: packages into $(VENV), log in build/install.log"
+	@{ $(PIP) install --upgrade pip 'setuptools>=77' 'cffi>=1.16' wheel && \
+	  $(PIP) install --no-build-isolation --editable '.[relay,demo,dev]'; } >build/install.log 2>&1 \
+	  || { tail -n 40 build/install.log; exit 1; }
 	@touch $@
 
 # Headers are not known to setuptools, so any changed C file rebuilds all of it.
 $(VENV)/.built: $(C_SOURCES) $(VENV)/.installed
-	@mkdir -p build
-	$(BIN)/python setup.py -q build_ext --inplace --force --parallel 2 >build/build_ext.log 2>&1 \
+	@echo "set-up: C parts, log in build/build_ext.log"
+	@$(BIN)/python setup.py -q build_ext --inplace --force --parallel 2 >build/build_ext.log 2>&1 \
 	  || { cat build/build_ext.log; exit 1; }
 	@rm -f byoc_accel/_wia_*.cpython-*.so  # of hw_sim/build.py or runtime_c/build.py: Python prefers that name
 	@touch $@
@@ -51,7 +54,7 @@ lint: $(VENV)/.built
 
 wheel: $(VENV)/.built
 	rm -rf build/lib build/bdist.*
-	$(PIP) wheel --no-build-isolation --no-deps --wheel-dir build/dist .
+	$(PIP) wheel -q --no-build-isolation --no-deps --wheel-dir build/dist .
 
 clean:
 	rm -rf build byoc_accel/_lib *.egg-info .pytest_cache .hypothesis .ruff_cache

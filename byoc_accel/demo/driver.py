@@ -93,7 +93,7 @@ def print_result(result: Result) -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m byoc_accel.demo", description=__doc__)
-    parser.add_argument("--images", type=int, default=500, help="test images to run, at most 1000 (default: 500)")
+    parser.add_argument("--images", type=int, default=1000, help="test images to run (default: all 1000)")
     parser.add_argument("--target", default="reference", help="a shipped target or a .toml file")
     parser.add_argument("--folder", type=Path, default=Path("build"), help="where demo.so and demo.json go")
     args = parser.parse_args(argv)
