@@ -30,6 +30,7 @@ $(VENV)/.installed: pyproject.toml $(VENV)/.created
 
 # Headers are not known to setuptools, so any changed C file rebuilds all of it.
 $(VENV)/.built: $(C_SOURCES) $(VENV)/.installed
+	@mkdir -p build
 	@echo "set-up: C parts, log in build/build_ext.log"
 	@$(BIN)/python setup.py -q build_ext --inplace --force --parallel 2 >build/build_ext.log 2>&1 \
 	  || { cat build/build_ext.log; exit 1; }
