@@ -4,6 +4,7 @@ from __future__ import annotations
 from math import prod
 
 from ..emit.program import BUFFER_KINDS, HostPort, Program
+from ..target import Target
 from . import layout
 from .faults import layout_fault
 
@@ -12,24 +13,26 @@ MIN_SCALE = 2.0 ** -126
 MAX_SCALE = 2.0 ** 127
 
 
-def verify_program(program: Program) -> None:
+def verify_program(program: Program, target: Target) -> None:
     """Buffers, ports, source map and code length fit each other; raises ImageError otherwise."""
-    _verify_counts(program)
+    _verify_counts(program, target.memory_max_external_bytes)
     for index, port in enumerate(program.ports):
         _verify_port(index, port, program)
     _verify_port_order(program)
     _verify_layers(program)
 
 
-def _verify_counts(program: Program) -> None:
+def _verify_counts(program: Program, max_buffer_bytes: int) -> None:
     for name, count, limit in (("buffers", len(program.buffers), layout.MAX_BUFFERS),
                                ("ports", len(program.ports), layout.MAX_PORTS),
                                ("layers", len(program.layers), layout.MAX_LAYERS)):
         if count > limit:
             raise layout_fault(f"section {name}", f"{count} records, at most {limit}")
     for index, buffer in enumerate(program.buffers):
-        if not 1 <= buffer.bytes <= layout.MAX_IMAGE_BYTES:
-            raise layout_fault(f"buffer {index} {buffer.name!r}", f"{buffer.bytes} bytes")
+        if buffer.kind not in BUFFER_KINDS:
+            raise layout_fault(f"buffer {index} {buffer.name!r}", f"kind {buffer.kind!r}")
+        if not 1 <= buffer.bytes <= max_buffer_bytes:
+            raise layout_fault(f"buffer {index} {buffer.name!r}", f"{buffer.bytes} bytes, 1 to {max_buffer_bytes}")
     if not program.code or len(program.code) % 4:
         raise layout_fault("section program", f"{len(program.code)} bytes, expected whole 32-bit words")
 
@@ -38,6 +41,11 @@ def _verify_port(index: int, host: HostPort, program: Program) -> None:
     where = f"port {index} {host.port.tensor!r}"
     if not 0 <= host.buffer < len(program.buffers) or program.buffers[host.buffer].kind == "scratch":
         raise layout_fault(where, f"buffer {host.buffer} is no input or output")
+    if host.port.host_dtype not in layout.DTYPES:
+        raise layout_fault(where, f"data type {host.port.host_dtype!r}, known are {', '.join(layout.DTYPES)}")
+    if len(host.port.host_shape) > layout.MAX_RANK or len(host.device_shape) != 4:
+        raise layout_fault(where, f"host shape {host.port.host_shape}, device shape {host.device_shape}; at most "
+                           f"{layout.MAX_RANK} host axes and exactly 4 device axes")
     if sorted(host.port.perm) != [0, 1, 2, 3]:
         raise layout_fault(where, f"perm {host.port.perm} is no permutation of (0, 1, 2, 3)")
     size = program.buffers[host.buffer].bytes

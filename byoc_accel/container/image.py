@@ -56,7 +56,7 @@ def pack(program: Program, target: Target) -> Image:
     if program.target_digest != target.digest:
         raise ImageError(f"{program.name}: program is for target {program.target_digest.hex()}, not "
                          f"{target.name} ({target.digest.hex()}); compile it for that target")
-    verify_program(program)
+    verify_program(program, target)
     return Image(build(program, target))
 
 
@@ -69,7 +69,7 @@ def unpack(data: bytes) -> tuple[Program, Target]:
 
 def verify(image: Image, target: Target | None) -> None:
     """Check every byte: header, checksum, sections, records, padding and, if given, the target."""
-    verify_program(image.program)
+    verify_program(image.program, image.target)
     if target is not None and image.target.numbers() != target.numbers():
         raise fault("WIA_E_TARGET", "section target", _difference(image.target, target))
     if build(image.program, image.target) != image.data:
