@@ -41,7 +41,7 @@ static uint32_t lanes_of_slice(const wia_sim_t *sim, uint32_t slice)
 
 static bool stored(const uint8_t *mask, uint64_t tile)
 {
-    return (mask[tile / 8u] >> (tile % 8u) & 1u) != 0u;
+    return ((uint32_t)mask[tile / 8u] >> (tile % 8u) & 1u) != 0u;
 }
 
 /* Fields and addresses; `extent` is the number of bytes that position (0, 0) reads from its first one on. */

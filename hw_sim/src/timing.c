@@ -130,7 +130,7 @@ static void give_tokens(wia_timing_t *timing, unsigned from, uint8_t signal, int
     unsigned to;
 
     for (to = 0; to < WIA_UNIT_COUNT; to++)
-        if ((signal >> to & 1u) != 0u) {
+        if (((uint32_t)signal >> to & 1u) != 0u) {
             wia_tokens_t *tokens = &timing->tokens[from][to];
 
             tokens->at[tokens->tail++] = at;
@@ -159,7 +159,7 @@ static void place_work(wia_sim_t *sim, wia_sim_counters_t *counters, wia_sim_eve
 
     stall(counters, event->unit, WIA_SIM_IDLE, &at, unit->dispatched + 1);
     for (from = 0; from < WIA_UNIT_COUNT; from++)
-        if ((event->wait >> from & 1u) != 0u)
+        if (((uint32_t)event->wait >> from & 1u) != 0u)
             stall(counters, event->unit, WIA_SIM_WAIT_DMA_IN + from, &at, take_token(timing, from, event->unit));
     if ((event->flags & WIA_SIM_FLAG_ORDERED) != 0)
         stall(counters, event->unit, WIA_SIM_ORDER, &at, unit->visible);
