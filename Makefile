@@ -60,7 +60,7 @@ wheel: $(VENV)/.built
 clean:
 	rm -rf build byoc_accel/_lib *.egg-info .pytest_cache .hypothesis .ruff_cache
 	rm -f byoc_accel/*.so byoc_accel/_wia_*.c $(VENV)/.built
-	find byoc_accel tests benchmarks hw_sim runtime_c -name __pycache__ -prune -exec rm -rf {} +
+	find . -path './.venv*' -prune -o -name __pycache__ -exec rm -rf {} +
 	find hw_sim runtime_c -name '*.o' -delete
 
 distclean: clean
