@@ -17,18 +17,24 @@ static void record(wia_hal_record_t *self, wia_record_kind_t kind, uint32_t offs
     self->now_cycles++;
 }
 
+static void play(wia_hal_record_t *self)
+{
+    if (self->execute != NULL)
+        self->execute(self);
+}
+
 /* The run is over, as planned. */
 static void end(wia_hal_record_t *self)
 {
     self->started = false;
     switch (self->plan) {
     case WIA_RECORD_FINISHES:
-        if (self->execute != NULL)
-            self->execute(self);
+        play(self);
         self->device.cycles = self->now_cycles;
         self->device.status = WIA_STATUS_DONE;
         break;
     case WIA_RECORD_FAULTS:
+        play(self);
         self->device.status = WIA_STATUS_FAULT;
         break;
     case WIA_RECORD_RESETS:

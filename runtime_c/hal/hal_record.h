@@ -35,7 +35,7 @@ typedef struct wia_hal_record {
     wia_device_t device;
     wia_record_plan_t plan;
     uint32_t busy_reads; /* status reads after START that still say busy */
-    void (*execute)(struct wia_hal_record *self); /* plays the program at its end; may be NULL */
+    void (*execute)(struct wia_hal_record *self); /* plays the program at its end, even of a fault; may be NULL */
 
     wia_record_call_t *calls; /* the caller's memory */
     size_t capacity;
