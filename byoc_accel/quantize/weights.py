@@ -14,7 +14,7 @@ WEIGHT_MAX = 127  # symmetric: -127..127
 #: step of y anyway; a zero channel gets exactly this, so that its bias keeps 24 bits below y's step.
 RATIO_MIN = 2.0 ** -24
 ACCUMULATOR_LIMIT = (1 << 31) - 1
-WIDEN_ROUNDS = 200
+WIDEN_ROUNDS = 40  # a factor of up to 2**20 each, 2 each for powers of two
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ def quantize_weights(where: str, weight: np.ndarray, bias: np.ndarray, x_scale: 
     """
     flat = np.asarray(weight, np.float64).reshape(len(weight), -1)
     bias = np.asarray(bias, np.float64)
-    with np.errstate(under="ignore"):  # a quotient that underflows is a weight of 0
+    with np.errstate(under="ignore", over="ignore"):  # underflow is a weight of 0, overflow is far from fitting
         scale = np.maximum(np.abs(flat).max(1) / WEIGHT_MAX, RATIO_MIN * y_scale / x_scale)
         if power_of_two:
             scale = np.array([fixedpoint.power_of_two(s, f"{where} weight scale") for s in scale])
@@ -44,9 +44,9 @@ def quantize_weights(where: str, weight: np.ndarray, bias: np.ndarray, x_scale: 
             excess = _reach(flat, bias, scale, x_scale) / ACCUMULATOR_LIMIT
             if (excess <= 1.0).all():
                 break
-            factor = 2.0 if power_of_two else np.maximum(excess, 1.0 + 2.0 ** -10)
+            factor = 2.0 if power_of_two else np.clip(excess, 1.0 + 2.0 ** -10, 2.0 ** 20)
             scale = np.where(excess > 1.0, scale * factor, scale)
-        else:
+        if (excess > 1.0).any():
             c = int(np.argmax(excess))
             raise QuantizeError(f"{where}: output channel {c}: no weight scale keeps bias {bias[c]} and "
                                 f"{flat.shape[1]} products in int32; leave the layer to the host")

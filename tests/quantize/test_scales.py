@@ -1,0 +1,59 @@
+"""Range -> scale and zero point, and the table functions."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from byoc_accel.errors import QuantizeError
+from byoc_accel.quantize.scales import from_range
+from byoc_accel.quantize.tables import lookup_table
+
+
+def test_worked_examples():
+    assert from_range(0.0, 25.5) == (float(np.float32(0.1)), -128)
+    assert from_range(-1.0, 1.55) == (float(np.float32(0.01)), -28)  # -128 + 1.0 / 0.01
+    assert from_range(2.0, 5.1) == (float(np.float32(0.02)), -128)  # widened to hold 0
+    assert from_range(-5.1, -2.0) == (float(np.float32(0.02)), 127)
+    assert from_range(0.0, 0.0) == (1.0, -128)
+    assert from_range(0.0, 25.5, power_of_two=True) == (0.125, -128)
+    assert from_range(-1.0, 1.55, floor=0.5) == (0.5, -126)
+
+
+@given(st.floats(-1e6, 1e6), st.floats(-1e6, 1e6), st.booleans())
+def test_range_is_covered_and_zero_is_exact(a, b, power_of_two):
+    low, high = min(a, b, 0.0), max(a, b, 0.0)
+    scale, zero_point = from_range(low, high, power_of_two=power_of_two)
+    assert scale == float(np.float32(scale)) and -128 <= zero_point <= 127
+    assert (-128 - zero_point) * scale <= low + 0.51 * scale and (127 - zero_point) * scale >= high - 0.51 * scale
+    if power_of_two:
+        assert math.frexp(scale)[0] == 0.5
+
+
+@pytest.mark.parametrize("name,args,reference", [
+    ("relu", (), lambda x: max(x, 0.0)), ("leaky_relu", (0.125,), lambda x: x if x > 0 else 0.125 * x),
+    ("sigmoid", (), lambda x: 1 / (1 + math.exp(-x))), ("tanh", (), math.tanh),
+    ("hard_swish", (), lambda x: x * min(max(x + 3, 0), 6) / 6), ("exp", (), math.exp)])
+def test_lookup_table(name, args, reference):
+    """Entry i belongs to value i - 128. Scales are powers of two, so that ties would show."""
+    with np.errstate(all="raise"):
+        table = lookup_table("t", name, args, (0.0625, -20), (2.0 ** -7, -60))
+    for q in range(-128, 128):
+        real = reference(0.0625 * (q + 20)) * 128
+        expected = min(max(math.floor(abs(real) + 0.5) * (1 if real >= 0 else -1) - 60, -128), 127)
+        assert table[q + 128] == expected, q
+
+
+def test_lookup_table_saturates_where_the_function_overflows():
+    with np.errstate(all="raise"):
+        table = lookup_table("t", "exp", (), (1e4, 0), (0.5, 0))
+    assert table[128] == 2 and table[127] == 0 and table[129] == 127
+
+
+def test_lookup_table_refuses_nan():
+    with pytest.raises(QuantizeError, match="layer: clip\\(-128.0\\) is not a number"):
+        lookup_table("layer", "clip", (math.nan, math.nan), (1.0, 0), (1.0, 0))
