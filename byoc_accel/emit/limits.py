@@ -122,9 +122,6 @@ def _tile_work(inst: Inst, g: Inst, target: Target) -> Work:
         raise BrokenRule(error.args[0].split(": ", 1)[1] + "; repack for this ageo") from None
     if inst.chain:
         require(set(inst.signal) <= {"post"}, f"chain gives tokens to {', '.join(inst.signal)}; only post may follow")
-        cycles = positions if inst.mnemonic == "conv" else dwc_cycles(g)
-        require(cycles == positions, f"chain with a pass of {cycles} cycles for {positions} positions; "
-                                     "the post would overtake, drop chain")
     shape = footprint(inner, (g.x_step, g.width), (g.y_step, g.height),
                       (g.run_x_stride, g.runs_x), (g.run_y_stride, g.runs_y))
     return Work((Access("sram", "ifm_address", inst.ifm_address, inst.ifm_reg, shape, False),

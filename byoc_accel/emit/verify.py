@@ -168,7 +168,7 @@ class _Run:
             self.loops.append([index, 0])
         elif name == "endl":
             return self.endl(index)
-        elif name in ("setr", "addr"):
+        elif name in ("setr", "addr", "flip"):
             self.set_register(inst)
         else:
             self.unit_work(index, inst)
@@ -197,6 +197,11 @@ class _Run:
             raise BrokenRule(f"sets r{inst.reg}; r1 to r{len(self.registers) - 1} can be set")
         if inst.mnemonic == "setr":
             self.registers[inst.reg] = inst.value
+        elif inst.mnemonic == "flip":
+            old = self.register(inst.reg)
+            if old > inst.value:
+                raise BrokenRule(f"flips r{inst.reg} = {old} by {inst.value}; the value must not be less")
+            self.registers[inst.reg] = inst.value - old
         else:
             self.registers[inst.reg] = min(self.register(inst.reg) + inst.increment, inst.limit)
 

@@ -97,6 +97,13 @@ def addr(state: State, inst: Inst) -> None:
     state.set_register(inst.reg, min(state.register(inst.reg) + inst.increment, inst.limit))
 
 
+def flip(state: State, inst: Inst) -> None:
+    old = state.register(inst.reg)
+    if old > inst.value:
+        raise ProgramError(f"flip by {inst.value} of r{inst.reg} = {old}; the value must not be less")
+    state.set_register(inst.reg, inst.value - old)
+
+
 def _sram_rows(state: State, inst: Inst) -> np.ndarray:
     return places(state.sram, state.address(inst.sram_address, inst.sram_reg),
                   (inst.planes, inst.sram_plane_stride), (inst.rows, inst.sram_row_stride),
@@ -220,6 +227,6 @@ def sync(state: State, inst: Inst) -> None:
 
 #: The function of every instruction that is not control flow.
 SEMANTICS: dict[str, Callable[[State, Inst], None]] = {
-    **{f.__name__: f for f in (setr, addr, load, fill, store, ageo, conv, dwc, par, addp, lut, pgeo, post)},
+    **{f.__name__: f for f in (setr, addr, flip, load, fill, store, ageo, conv, dwc, par, addp, lut, pgeo, post)},
     **{name: sync for name in ("sync_in", "sync_out", "sync_array", "sync_post")},
 }

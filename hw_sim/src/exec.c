@@ -159,6 +159,25 @@ static int exec_addr(wia_sim_t *sim, const uint8_t *bytes)
     return WIA_SIM_OK;
 }
 
+static int exec_flip(wia_sim_t *sim, const uint8_t *bytes)
+{
+    wia_flip_t flip;
+    uint64_t old;
+    int fault;
+
+    wia_decode_flip(&flip, bytes);
+    if (flip.reg == 0u)
+        return WIA_SIM_E_FIELD;
+    fault = wia_exec_address(sim, 0u, flip.reg, &old);
+    if (fault != WIA_SIM_OK)
+        return fault;
+    if (old > flip.value)
+        return WIA_SIM_E_FIELD;
+    sim->core.reg[flip.reg] = flip.value - (uint32_t)old;
+    control(sim, bytes, WIA_SIM_EVENT_INSTRUCTION, 0u);
+    return WIA_SIM_OK;
+}
+
 /* sync_*: only tokens, in the order of its unit. */
 static int exec_sync(wia_sim_t *sim, const uint8_t *bytes)
 {
@@ -177,6 +196,7 @@ static exec_t *exec_of(uint8_t opcode)
     case WIA_OP_ENDL: return exec_endl;
     case WIA_OP_SETR: return exec_setr;
     case WIA_OP_ADDR: return exec_addr;
+    case WIA_OP_FLIP: return exec_flip;
     case WIA_OP_LOAD: return wia_exec_load;
     case WIA_OP_FILL: return wia_exec_fill;
     case WIA_OP_STORE: return wia_exec_store;

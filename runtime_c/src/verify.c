@@ -110,6 +110,17 @@ static int check_addr(wia_verifier_t *v, const uint8_t *bytes)
     return WIA_OK;
 }
 
+static int check_flip(wia_verifier_t *v, const uint8_t *bytes)
+{
+    wia_flip_t flip;
+
+    wia_decode_flip(&flip, bytes);
+    if (flip.reg == 0u || (v->register_set >> flip.reg & 1u) == 0u || v->registers[flip.reg] > flip.value)
+        return wia_refuse(v, WIA_E_OPCODE);
+    v->registers[flip.reg] = flip.value - v->registers[flip.reg];
+    return WIA_OK;
+}
+
 static int check_halt(wia_verifier_t *v)
 {
     unsigned from;
@@ -142,6 +153,8 @@ static int check_instruction(wia_verifier_t *v)
         return check_setr(v, bytes);
     case WIA_OP_ADDR:
         return check_addr(v, bytes);
+    case WIA_OP_FLIP:
+        return check_flip(v, bytes);
     default:
         break;
     }

@@ -21,7 +21,7 @@ extern "C" {
 #endif
 
 #define WIA_ISA_VERSION 1u
-#define WIA_INSTRUCTION_COUNT 20u
+#define WIA_INSTRUCTION_COUNT 21u
 #define WIA_MAX_INSTRUCTION_BYTES 44u /* without payload */
 #define WIA_UNIT_COUNT 4u
 
@@ -40,6 +40,7 @@ enum {
     WIA_OP_ENDL = 0x03,
     WIA_OP_SETR = 0x04,
     WIA_OP_ADDR = 0x05,
+    WIA_OP_FLIP = 0x06,
     WIA_OP_LOAD = 0x10,
     WIA_OP_FILL = 0x11,
     WIA_OP_STORE = 0x12,
@@ -64,6 +65,7 @@ enum {
     WIA_BYTES_ENDL = 4,
     WIA_BYTES_SETR = 8,
     WIA_BYTES_ADDR = 12,
+    WIA_BYTES_FLIP = 8,
     WIA_BYTES_LOAD = 40,
     WIA_BYTES_FILL = 24,
     WIA_BYTES_STORE = 40,
@@ -121,6 +123,11 @@ typedef struct wia_addr {
     uint32_t increment; /* bytes: 0..4294967295 */
     uint32_t limit; /* bytes: 0..4294967295 */
 } wia_addr_t;
+
+typedef struct wia_flip {
+    uint32_t reg; /* address register 1..7: 0..7 */
+    uint32_t value; /* bytes, at least reg: 0..4294967295 */
+} wia_flip_t;
 
 typedef struct wia_load {
     uint32_t wait; /* take one token from each named unit before starting; bit u is unit u */
@@ -320,6 +327,8 @@ static inline const wia_info_t *wia_info_of(uint8_t opcode)
          {0xfffff800u, 0x0u}},
         {"addr", 0x05u, WIA_UNIT_CONTROL, 12u, WIA_PAYLOAD_NONE, false,
          {0xfffff800u, 0x0u, 0x0u}},
+        {"flip", 0x06u, WIA_UNIT_CONTROL, 8u, WIA_PAYLOAD_NONE, false,
+         {0xfffff800u, 0x0u}},
         {"load", 0x10u, WIA_UNIT_DMA_IN, 40u, WIA_PAYLOAD_NONE, true,
          {0xffff0000u, 0xc000u, 0x0u, 0xff000000u, 0xff000000u, 0xffff0000u, 0x0u, 0xff000000u, 0x0u, 0xff000000u}},
         {"fill", 0x11u, WIA_UNIT_DMA_IN, 24u, WIA_PAYLOAD_NONE, true,
@@ -357,21 +366,22 @@ static inline const wia_info_t *wia_info_of(uint8_t opcode)
     case WIA_OP_ENDL: return &table[2];
     case WIA_OP_SETR: return &table[3];
     case WIA_OP_ADDR: return &table[4];
-    case WIA_OP_LOAD: return &table[5];
-    case WIA_OP_FILL: return &table[6];
-    case WIA_OP_STORE: return &table[7];
-    case WIA_OP_AGEO: return &table[8];
-    case WIA_OP_CONV: return &table[9];
-    case WIA_OP_DWC: return &table[10];
-    case WIA_OP_PAR: return &table[11];
-    case WIA_OP_ADDP: return &table[12];
-    case WIA_OP_LUT: return &table[13];
-    case WIA_OP_PGEO: return &table[14];
-    case WIA_OP_POST: return &table[15];
-    case WIA_OP_SYNC_IN: return &table[16];
-    case WIA_OP_SYNC_OUT: return &table[17];
-    case WIA_OP_SYNC_ARRAY: return &table[18];
-    case WIA_OP_SYNC_POST: return &table[19];
+    case WIA_OP_FLIP: return &table[5];
+    case WIA_OP_LOAD: return &table[6];
+    case WIA_OP_FILL: return &table[7];
+    case WIA_OP_STORE: return &table[8];
+    case WIA_OP_AGEO: return &table[9];
+    case WIA_OP_CONV: return &table[10];
+    case WIA_OP_DWC: return &table[11];
+    case WIA_OP_PAR: return &table[12];
+    case WIA_OP_ADDP: return &table[13];
+    case WIA_OP_LUT: return &table[14];
+    case WIA_OP_PGEO: return &table[15];
+    case WIA_OP_POST: return &table[16];
+    case WIA_OP_SYNC_IN: return &table[17];
+    case WIA_OP_SYNC_OUT: return &table[18];
+    case WIA_OP_SYNC_ARRAY: return &table[19];
+    case WIA_OP_SYNC_POST: return &table[20];
     default: return NULL;
     }
 }
@@ -429,6 +439,12 @@ static inline void wia_decode_addr(wia_addr_t *out, const uint8_t *bytes)
     out->reg = wia_bits(bytes, 8u, 3u);
     out->increment = wia_bits(bytes, 32u, 32u);
     out->limit = wia_bits(bytes, 64u, 32u);
+}
+
+static inline void wia_decode_flip(wia_flip_t *out, const uint8_t *bytes)
+{
+    out->reg = wia_bits(bytes, 8u, 3u);
+    out->value = wia_bits(bytes, 32u, 32u);
 }
 
 static inline void wia_decode_load(wia_load_t *out, const uint8_t *bytes)
