@@ -1,0 +1,95 @@
+"""Values of constant expressions, however a frontend wrote them: transposed, cast, quantized, computed.
+
+Folding happens here and not by a pass over the module, so that constants of the host stay as they are.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Union
+
+import numpy as np
+import tvm
+from tvm import relay
+
+from .graph import key, op_name, operands, postorder
+
+Value = Union[np.ndarray, tuple, None]  # of a tensor, of a tuple, of what cannot be computed
+
+#: Elementwise ops that NumPy and TVM compute alike, bit for bit (IEEE operations of one step).
+_ARITHMETIC: dict[str, Callable[..., np.ndarray]] = {
+    "add": np.add, "subtract": np.subtract, "multiply": np.multiply, "divide": np.divide,
+    "negative": np.negative, "sqrt": np.sqrt, "abs": np.abs,
+}
+
+
+class ConstantEvaluator:
+    """NumPy values of constant expressions; each is computed once."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[relay.Expr, Value]] = {}
+
+    def __call__(self, expr: relay.Expr) -> np.ndarray | None:
+        """The value of `expr`, whose leaves are constants; None when TVM cannot compute it at compile time."""
+        for part in postorder(expr, self._unknown_operands):
+            if key(part) not in self._known:
+                # the expression is kept, because its address is the key
+                self._known[key(part)] = (part, self._evaluate(part))
+        value = self._known[key(expr)][1]
+        return value if isinstance(value, np.ndarray) else None
+
+    def _unknown_operands(self, expr: relay.Expr) -> list[relay.Expr]:
+        return [] if key(expr) in self._known else operands(expr)
+
+    def _evaluate(self, expr: relay.Expr) -> Value:
+        if isinstance(expr, relay.Constant):
+            return expr.data.numpy()
+        values = [self._known[key(e)][1] for e in operands(expr)]
+        if any(v is None for v in values):
+            return None
+        if isinstance(expr, relay.Tuple):
+            return tuple(values)
+        if isinstance(expr, relay.TupleGetItem):
+            return values[0][expr.index]
+        simple = _simple(expr, values)
+        return _by_tvm(expr, values) if simple is None else simple
+
+
+def _simple(call: relay.Call, values: list[Value]) -> np.ndarray | None:
+    """The ops that importers put around weights, without a compiler run of 50 ms each."""
+    name, kind = op_name(call), call.checked_type
+    if not isinstance(kind, relay.TensorType) or not all(isinstance(v, np.ndarray) for v in values):
+        return None
+    if name == "transpose":
+        axes = call.attrs.axes
+        return np.transpose(values[0], None if axes is None else [int(a) for a in axes])
+    if name in ("reshape", "expand_dims", "squeeze"):
+        return values[0].reshape([int(d) for d in kind.shape])
+    if kind.dtype not in ("float32", "float64", "int32", "int64") or any(v.dtype != kind.dtype for v in values):
+        return None
+    function = _ARITHMETIC.get(name)
+    if function is None or (name == "divide" and not kind.dtype.startswith("float")):
+        return None
+    with np.errstate(all="ignore"):  # NaN and infinity are reported where the value is used
+        return np.asarray(function(*values), kind.dtype)
+
+
+def _by_tvm(call: relay.Call, values: list[Value]) -> Value:
+    # A constant operand is passed on as it is: NumPy has no bfloat16 of its own.
+    args = [e if isinstance(e, relay.Constant) else _as_expr(v) for e, v in zip(call.args, values)]
+    copy = relay.Call(call.op, args, call.attrs, call.type_args)
+    try:
+        return _from_expr(relay.transform.FoldConstantExpr(copy, tvm.IRModule(), True))
+    except (tvm.TVMError, TypeError, ValueError):
+        return None
+
+
+def _as_expr(value: Value) -> relay.Expr:
+    if isinstance(value, tuple):
+        return relay.Tuple([_as_expr(v) for v in value])
+    return relay.const(np.ascontiguousarray(value), str(value.dtype))
+
+
+def _from_expr(expr: relay.Expr) -> Value:
+    if isinstance(expr, relay.Tuple):
+        return tuple(_from_expr(e) for e in expr.fields)
+    return expr.data.numpy() if isinstance(expr, relay.Constant) else None
