@@ -4,7 +4,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..quantize.qregion import QTensor
-from ..schedule.plan import Place, Plan, StepPlan
+from ..schedule.plan import Place, Plan, Stage, StepPlan
 from ..target import Target
 from .builder import Access, Builder
 
@@ -26,6 +26,15 @@ class Operand:
     def at(self, y: int, x: int, channel: int = 0) -> int:
         """SRAM address (before the register is added)."""
         return self.base + y * self.pitch_bytes + x * self.channels + channel
+
+
+@dataclass(frozen=True)
+class Block:
+    """Which set of staging buffers a block uses: it starts `offset_bytes` behind the first, which is what address
+    register `stage_register` holds if that is not 0."""
+
+    offset_bytes: int = 0
+    stage_register: int = 0
 
 
 class Context:
@@ -70,11 +79,12 @@ class Context:
         memory: str | int = "sram" if place.buffer is None else place.buffer
         return Access(memory, place.address, place.address + place.layout.bytes)
 
-    def operand(self, plan: StepPlan, name: str, row: int, stage_row: int, register: int, padded: bool) -> Operand:
+    def operand(self, plan: StepPlan, name: str, row: int, stage_row: int, block: Block, register: int,
+                padded: bool) -> Operand:
         """Operand for a block that starts at tensor row `row`.
 
         For a staged tensor the staging buffer starts with tensor row `stage_row`, and holds whole padded rows when
-        `padded`; `register` is used for tensors in SRAM only.
+        `padded`; `register` is the one in use for tensors in SRAM.
         """
         place, stage = self.places[name], plan.stage(name)
         layout = place.layout
@@ -83,5 +93,10 @@ class Context:
                            self.place_access(name))
         pitch = layout.pitch_bytes if padded else layout.width * layout.channels
         left = layout.border[1] * layout.channels if padded else 0
-        return Operand(stage.address + (row - stage_row) * pitch + left, pitch, layout.channels, 0,
-                       self.sram(stage.address, stage.bytes))
+        base, access = self.stage_access(stage, block)
+        return Operand(base + (row - stage_row) * pitch + left, pitch, layout.channels, block.stage_register, access)
+
+    def stage_access(self, stage: Stage, block: Block) -> tuple[int, Access]:
+        """Address of a block's staging buffer without the block's register, and the bytes it really is."""
+        start = stage.address + block.offset_bytes
+        return stage.address + (0 if block.stage_register else block.offset_bytes), self.sram(start, stage.bytes)

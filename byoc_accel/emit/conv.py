@@ -5,16 +5,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..errors import ScheduleError
 from ..quantize.qregion import QConv
 from ..schedule.geometry import block_input_rows, is_depthwise
 from ..schedule.plan import ConvStep, Place, StepPlan
 from .array import Area, Taps, convolve, depthwise, pack_tile
-from .context import Context, Operand
-from .moves import load_stage, store_stage
+from .context import Block, Context, Operand
+from .moves import load_stage, store_stage, tight
 from .post import Channels, Grid, Tail, post, set_channels, set_grid, set_tail
 
 # Address registers of a blocked step. Register 0 always reads as zero.
-IFM, RESIDUAL, OFM, SINK = 1, 2, 3, 4
+IFM, RESIDUAL, OFM, SINK, STAGE = 1, 2, 3, 4, 7
 
 
 @dataclass(frozen=True)
@@ -32,86 +33,132 @@ class Group:
     tile: bytes
 
 
+@dataclass(frozen=True)
+class Turn:
+    """One block of a step: its staging buffers, and whether it is the body of a hardware loop."""
+
+    block: Block
+    looped: bool
+
+    def register(self, number: int) -> int:
+        """Address register `number` in a loop, none otherwise."""
+        return number if self.looped else 0
+
+
 def emit_conv(ctx: Context, plan: StepPlan) -> None:
     """All blocks of a convolution; weights of a blocked step are stored once, inside a hardware loop."""
     step = plan.step
     assert isinstance(step, ConvStep)
     groups = _groups(ctx, step)
+    set_tail(ctx, _tail(ctx, step, None))
     if plan.blocks.count == 1:
-        _block(ctx, plan, groups, looped=False)
+        turn = Turn(Block(), looped=False)
+        _load(ctx, plan, step, turn)
+        _compute(ctx, plan, step, groups, turn)
+        _store(ctx, plan, step, turn)
         return
-    registers = _registers(ctx, plan, step)
-    for register in registers:
+    _loop(ctx, plan, step, groups)
+
+
+def _loop(ctx: Context, plan: StepPlan, step: ConvStep, groups: list[Group]) -> None:
+    """Blocks in a loop; with two sets of staging buffers the next block is loaded while one is computed."""
+    spacing = plan.stage_spacing_bytes
+    loads, others = _registers(ctx, plan, step)
+    for register in (*loads, *others, *((STAGE,) if spacing else ())):
         ctx.builder.control("setr", reg=register, value=0)
-    last_row = ctx.tensors[step.y].shape[1] - plan.blocks.rows
+    if spacing:
+        _load(ctx, plan, step, Turn(Block(0, STAGE), looped=True))
+        _advance(ctx, plan, step, loads)
 
     def body(iteration: int) -> None:
         ctx.begin_iteration()
-        _block(ctx, plan, groups, looped=True)
-        for register, row_bytes in registers.items():
-            ctx.builder.control("addr", reg=register, increment=plan.blocks.rows * row_bytes,
-                                limit=last_row * row_bytes)
+        turn = Turn(Block(iteration % 2 * spacing, STAGE if spacing else 0), looped=True)
+        if spacing and loads:
+            ahead = Turn(Block((iteration + 1) % 2 * spacing, STAGE), looped=True)
+            ctx.builder.control("flip", reg=STAGE, value=spacing)
+            _load(ctx, plan, step, ahead)
+            ctx.builder.control("flip", reg=STAGE, value=spacing)
+        elif not spacing:
+            _load(ctx, plan, step, turn)
+        _compute(ctx, plan, step, groups, turn)
+        _store(ctx, plan, step, turn)
+        _advance(ctx, plan, step, {**loads, **others})
+        if spacing:
+            ctx.builder.control("flip", reg=STAGE, value=spacing)
 
     ctx.builder.loop(plan.blocks.count, body)
     ctx.forget()
 
 
-def _registers(ctx: Context, plan: StepPlan, step: ConvStep) -> dict[int, int]:
-    """Address registers in use and the bytes by which each moves per output row."""
-    registers = {IFM: step.conv.stride[0] * ctx.places[step.x].layout.pitch_bytes}
-    if step.residual is not None and not (step.residual == step.x and plan.stage(step.x)):
-        registers[RESIDUAL] = ctx.places[step.residual].layout.pitch_bytes
-    registers[OFM] = ctx.places[step.y].layout.pitch_bytes
+def _advance(ctx: Context, plan: StepPlan, step: ConvStep, registers: dict[int, int]) -> None:
+    """Move address registers to the next block; the last block ends with the tensor and may overlap."""
+    last_row = ctx.tensors[step.y].shape[1] - plan.blocks.rows
+    for register, row_bytes in registers.items():
+        ctx.builder.control("addr", reg=register, increment=plan.blocks.rows * row_bytes, limit=last_row * row_bytes)
+
+
+def _registers(ctx: Context, plan: StepPlan, step: ConvStep) -> tuple[dict[int, int], dict[int, int]]:
+    """Address registers and the bytes by which each moves per output row: those of loads, and the others."""
+    loads: dict[int, int] = {}
+    others: dict[int, int] = {OFM: ctx.places[step.y].layout.pitch_bytes}
+    staged = plan.stage(step.x) is not None
+    (loads if staged else others)[IFM] = step.conv.stride[0] * ctx.places[step.x].layout.pitch_bytes
+    if step.residual is not None and not (step.residual == step.x and staged):
+        side = others if plan.stage(step.residual) is None else loads
+        side[RESIDUAL] = ctx.places[step.residual].layout.pitch_bytes
     if plan.stage(step.y) is not None:
         for index, (name, _) in enumerate(plan.stores):
             layout = ctx.places[name].layout
-            registers[SINK + index] = layout.width * layout.channels
-    return registers
+            others[SINK + index] = layout.width * layout.channels
+    if SINK + len(plan.stores) > STAGE and plan.stage(step.y) is not None:
+        raise ScheduleError(f"step {step.name!r}: {len(plan.stores)} copies of its result are stored block by block, "
+                            f"{STAGE - SINK} are possible; return it fewer times")
+    return loads, others
 
 
-def _block(ctx: Context, plan: StepPlan, groups: list[Group], looped: bool) -> None:
-    """Load stages, compute every column chunk and channel group, store stages."""
-    step = plan.step
-    assert isinstance(step, ConvStep)
-    conv = step.conv
-    register = (lambda r: r) if looped else (lambda r: 0)
-    top = conv.padding[0]
+def _load(ctx: Context, plan: StepPlan, step: ConvStep, turn: Turn) -> None:
+    """Fill the staging buffers of a block."""
     if plan.stage(step.x) is not None:
         layout = ctx.places[step.x].layout
         rows = min(block_input_rows(step, plan.blocks.rows), layout.rows)
-        load_stage(ctx, plan, step.x, -top, rows, register(IFM), padded=True)
+        load_stage(ctx, plan, step.x, -step.conv.padding[0], rows, turn.block, turn.register(IFM), padded=True)
     if step.residual is not None and step.residual != step.x and plan.stage(step.residual) is not None:
-        load_stage(ctx, plan, step.residual, 0, plan.blocks.rows, register(RESIDUAL), padded=False)
-    ifm = ctx.operand(plan, step.x, 0, -top, register(IFM), padded=True)
-    ofm = ctx.operand(plan, step.y, 0, 0, register(OFM), padded=False)
-    tail = _tail(ctx, plan, step, register(RESIDUAL), ifm)
+        load_stage(ctx, plan, step.residual, 0, plan.blocks.rows, turn.block, turn.register(RESIDUAL), padded=False)
+
+
+def _compute(ctx: Context, plan: StepPlan, step: ConvStep, groups: list[Group], turn: Turn) -> None:
+    """Every column chunk and channel group of a block."""
+    ifm = ctx.operand(plan, step.x, 0, -step.conv.padding[0], turn.block, turn.register(IFM), padded=True)
+    ofm = ctx.operand(plan, step.y, 0, 0, turn.block, turn.register(OFM), padded=False)
+    residual = None
+    if step.residual is not None:
+        shared = step.residual == step.x and plan.stage(step.x) is not None  # read from the staged input itself
+        residual = ifm if shared else ctx.operand(plan, step.residual, 0, 0, turn.block, turn.register(RESIDUAL),
+                                                  padded=False)
+    tail = _tail(ctx, step, residual)
     width = ctx.tensors[step.y].shape[2]
     for x in range(0, width, plan.blocks.columns):
         area = Area(0, x, plan.blocks.rows, min(plan.blocks.columns, width - x))
         _channel_groups(ctx, step, groups, ifm, ofm, tail, area)
-    if plan.stage(step.y) is not None:
-        _store_block(ctx, plan, step, register)
 
 
-def _store_block(ctx: Context, plan: StepPlan, step: ConvStep, register) -> None:
-    store_stage(ctx, plan, step.y, ctx.places[step.y], 0, plan.blocks.rows, register(OFM))
+def _store(ctx: Context, plan: StepPlan, step: ConvStep, turn: Turn) -> None:
+    """Copy a staged result block to its external place and to the outputs."""
+    if plan.stage(step.y) is None:
+        return
+    rows = plan.blocks.rows
+    store_stage(ctx, plan, step.y, ctx.places[step.y], 0, rows, turn.block, turn.register(OFM))
     for index, (name, sink) in enumerate(plan.stores):
-        layout = ctx.places[name].layout
-        tight = type(layout)(layout.height, layout.width, layout.channels)
-        store_stage(ctx, plan, step.y, Place(tight, sink.offset, sink.buffer), 0, plan.blocks.rows,
-                    register(SINK + index))
+        place = Place(tight(ctx.places[name].layout), sink.offset, sink.buffer)
+        store_stage(ctx, plan, step.y, place, 0, rows, turn.block, turn.register(SINK + index))
 
 
-def _tail(ctx: Context, plan: StepPlan, step: ConvStep, register: int, ifm: Operand) -> Tail:
-    """Residual and table of the step; a residual that is the staged input itself is read from that stage."""
-    residual, zero_point = None, 0
+def _tail(ctx: Context, step: ConvStep, residual: Operand | None) -> Tail:
+    """Residual add and table of the step."""
+    zero_point = 0 if step.residual is None else ctx.tensors[step.residual].zero_point
     out_zero_point = 0 if step.add is None else ctx.tensors[step.add.y].zero_point
-    if step.residual is not None:
-        shared = step.residual == step.x and plan.stage(step.x) is not None
-        residual = ifm if shared else ctx.operand(plan, step.residual, 0, 0, register, padded=False)
-        zero_point = ctx.tensors[step.residual].zero_point
-    return Tail(step.add, step.add_first, ctx.tensors[step.conv.y].zero_point, residual, zero_point,
-                out_zero_point, step.table)
+    return Tail(step.add, step.add_first, ctx.tensors[step.conv.y].zero_point, residual, zero_point, out_zero_point,
+                step.table)
 
 
 def _channel_groups(ctx: Context, step: ConvStep, groups: list[Group], ifm: Operand, ofm: Operand, tail: Tail,
@@ -119,7 +166,6 @@ def _channel_groups(ctx: Context, step: ConvStep, groups: list[Group], ifm: Oper
     """One item per group of array.columns output channels; items take turns in the accumulator banks."""
     conv = step.conv
     taps = Taps(conv.stride, conv.dilation, (-conv.padding[0], -conv.padding[1]))
-    set_tail(ctx, tail)
     for group in groups:
         set_channels(ctx, group.channels)
         acc_base, swapped = ctx.next_bank(), False

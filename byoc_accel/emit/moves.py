@@ -3,22 +3,23 @@ from __future__ import annotations
 
 from ..schedule.plan import Layout, Place, Source, StepPlan
 from .builder import Access
-from .context import Context
+from .context import Block, Context
 
 
 def load_input(ctx: Context, name: str) -> None:
     """Copy a whole input tensor from its buffer into its SRAM place, inside its border."""
     place, source = ctx.places[name], dict(ctx.plan.sources)[name]
-    _transfer(ctx, "load", source.buffer, source.offset, _tight(place.layout), place, 0, place.layout.height)
+    _transfer(ctx, "load", source.buffer, source.offset, tight(place.layout), place, 0, place.layout.height)
 
 
 def store_result(ctx: Context, name: str, sink: Source) -> None:
     """Copy a whole tensor from its SRAM place to an output buffer."""
     place = ctx.places[name]
-    _transfer(ctx, "store", sink.buffer, sink.offset, _tight(place.layout), place, 0, place.layout.height)
+    _transfer(ctx, "store", sink.buffer, sink.offset, tight(place.layout), place, 0, place.layout.height)
 
 
-def load_stage(ctx: Context, plan: StepPlan, name: str, first: int, rows: int, register: int, padded: bool) -> None:
+def load_stage(ctx: Context, plan: StepPlan, name: str, first: int, rows: int, block: Block, register: int,
+               padded: bool) -> None:
     """Fill a staging buffer with `rows` rows from tensor row `first` on; whole padded rows when `padded`."""
     place, stage = ctx.places[name], plan.stage(name)
     assert stage is not None and place.buffer is not None
@@ -30,21 +31,24 @@ def load_stage(ctx: Context, plan: StepPlan, name: str, first: int, rows: int, r
         row = layout.width * layout.channels
         offset, size = layout.offset(first, 0), rows * row
         shape = _rows(rows, row, layout.pitch_bytes, row)
-    ctx.builder.add("load", "dma_in", (ctx.place_access(name),), (ctx.sram(stage.address, size),),
-                    binding=place.buffer, external_offset=place.address + offset, external_reg=register,
-                    sram_address=stage.address, **shape)
+    address, access = ctx.stage_access(stage, block)
+    ctx.builder.add("load", "dma_in", (ctx.place_access(name),), (access,), binding=place.buffer,
+                    external_offset=place.address + offset, external_reg=register, sram_address=address,
+                    sram_reg=block.stage_register, **shape)
 
 
-def store_stage(ctx: Context, plan: StepPlan, name: str, place: Place, first: int, rows: int, register: int) -> None:
+def store_stage(ctx: Context, plan: StepPlan, name: str, place: Place, first: int, rows: int, block: Block,
+                register: int) -> None:
     """Copy `rows` rows of a result from its (tight) staging buffer into external `place`, from row `first` on."""
     stage = plan.stage(name)
     assert stage is not None and place.buffer is not None
     layout = place.layout
     row = layout.width * layout.channels
     access = Access(place.buffer, place.address, place.address + layout.bytes)
-    ctx.builder.add("store", "dma_out", (ctx.sram(stage.address, rows * row),), (access,), binding=place.buffer,
+    address, source = ctx.stage_access(stage, block)
+    ctx.builder.add("store", "dma_out", (source,), (access,), binding=place.buffer,
                     external_offset=place.address + layout.offset(first, 0), external_reg=register,
-                    sram_address=stage.address, **_rows(rows, row, layout.pitch_bytes, row))
+                    sram_address=address, sram_reg=block.stage_register, **_rows(rows, row, layout.pitch_bytes, row))
 
 
 def fill_border(ctx: Context, name: str) -> None:
@@ -106,5 +110,6 @@ def _rows(rows: int, row_bytes: int, external_stride: int, sram_stride: int) -> 
             "sram_row_stride": sram_stride}
 
 
-def _tight(layout: Layout) -> Layout:
+def tight(layout: Layout) -> Layout:
+    """The same tensor without its border, as it lies in an input or output buffer."""
     return Layout(layout.height, layout.width, layout.channels)

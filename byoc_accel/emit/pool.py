@@ -1,7 +1,7 @@
 """Pooling and elementwise steps. They have no weights to repeat, so blocks are written out one after another."""
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,8 +10,8 @@ from ..errors import ScheduleError
 from ..quantize.qregion import QPool
 from ..schedule.plan import ElementStep, Place, PoolStep, StepPlan, step_inputs
 from .array import Area, Taps, depthwise
-from .context import Context, Operand
-from .moves import load_stage, store_stage
+from .context import Block, Context, Operand
+from .moves import load_stage, store_stage, tight
 from .post import Channels, Grid, Tail, identity, post, set_channels, set_grid, set_tail
 
 
@@ -43,10 +43,9 @@ def segments(outputs: int, size: int, kernel: int, stride: int, before: int, aft
 
 
 def blocks(plan: StepPlan, height: int) -> Iterator[tuple[int, int]]:
-    """(first row, rows) of every block."""
+    """(number, first row) of every block; the last one ends with the tensor and may overlap the one before."""
     for index in range(plan.blocks.count):
-        first = min(index * plan.blocks.rows, height - plan.blocks.rows)
-        yield first, plan.blocks.rows
+        yield index, min(index * plan.blocks.rows, height - plan.blocks.rows)
 
 
 def emit_pool(ctx: Context, plan: StepPlan) -> None:
@@ -58,20 +57,48 @@ def emit_pool(ctx: Context, plan: StepPlan) -> None:
     top, left, bottom, right = pool.padding
     axis_y = segments(height, in_height, pool.kernel[0], pool.stride[0], top, bottom, pool.count_include_pad)
     axis_x = segments(width, in_width, pool.kernel[1], pool.stride[1], left, right, pool.count_include_pad)
-    for row, rows in blocks(plan, height):
-        first = max(0, row * pool.stride[0] - top)
-        last = min(in_height, (row + rows - 1) * pool.stride[0] - top + pool.kernel[0])
+    rows = plan.blocks.rows
+
+    def load(number: int, row: int) -> None:
         if plan.stage(step.x) is not None:
-            load_stage(ctx, plan, step.x, first, max(last - first, 1), 0, padded=True)
-        ifm = ctx.operand(plan, step.x, 0, first, 0, padded=True)
-        ofm = ctx.operand(plan, step.y, 0, row, 0, padded=False)
+            first, last = _input_rows(pool, row, rows, in_height)
+            load_stage(ctx, plan, step.x, first, max(last - first, 1), _block(plan, number), 0, padded=True)
+
+    for number, row in _ahead(plan, height, load):
+        block = _block(plan, number)
+        ifm = ctx.operand(plan, step.x, 0, _input_rows(pool, row, rows, in_height)[0], block, 0, padded=True)
+        ofm = ctx.operand(plan, step.y, 0, row, block, 0, padded=False)
         for seg_y in axis_y:
             start, stop = max(seg_y.start, row), min(seg_y.stop, row + rows)
             if start < stop:
                 for seg_x in axis_x:
                     part = Segment(start, stop, seg_y.first, seg_y.last, seg_y.count)
                     _pool_part(ctx, plan, pool, ifm, ofm, part, seg_x)
-        _store_block(ctx, plan, step.y, row, rows)
+        _store_block(ctx, plan, step.y, row, block)
+
+
+def _input_rows(pool: QPool, row: int, rows: int, height: int) -> tuple[int, int]:
+    """Rows [first, last) of the input behind `rows` output rows from `row` on."""
+    start = row * pool.stride[0] - pool.padding[0]
+    return max(0, start), min(height, start + (rows - 1) * pool.stride[0] + pool.kernel[0])
+
+
+def _block(plan: StepPlan, number: int) -> Block:
+    return Block(number % 2 * plan.stage_spacing_bytes)
+
+
+def _ahead(plan: StepPlan, height: int, load: Callable[[int, int], None]) -> Iterator[tuple[int, int]]:
+    """Blocks in order, each loaded one block ahead where there are two sets of staging buffers."""
+    todo = list(blocks(plan, height))
+    paired = bool(plan.stage_spacing_bytes)
+    if paired:
+        load(*todo[0])
+    for position, (number, row) in enumerate(todo):
+        if not paired:
+            load(number, row)
+        elif position + 1 < len(todo):
+            load(*todo[position + 1])
+        yield number, row
 
 
 def _pool_part(ctx: Context, plan: StepPlan, pool: QPool, ifm: Operand, ofm: Operand, seg_y: Segment,
@@ -129,17 +156,23 @@ def emit_element(ctx: Context, plan: StepPlan) -> None:
     step = plan.step
     assert isinstance(step, ElementStep)
     _, height, width, channels = ctx.tensors[step.x].shape
-    for row, rows in blocks(plan, height):
+    rows = plan.blocks.rows
+
+    def load(number: int, row: int) -> None:
         for name in dict.fromkeys(step_inputs(step)):
             if plan.stage(name) is not None:
-                load_stage(ctx, plan, name, row, rows, 0, padded=name == step.x)
-        ifm = ctx.operand(plan, step.x, 0, row, 0, padded=True)
-        ofm = ctx.operand(plan, step.y, 0, row, 0, padded=False)
+                load_stage(ctx, plan, name, row, rows, _block(plan, number), 0, padded=name == step.x)
+
+    for number, row in _ahead(plan, height, load):
+        block = _block(plan, number)
+        ifm = ctx.operand(plan, step.x, 0, row, block, 0, padded=True)
+        ofm = ctx.operand(plan, step.y, 0, row, block, 0, padded=False)
         residual = None
         if step.residual is not None:
-            residual = ifm if step.residual == step.x else ctx.operand(plan, step.residual, 0, row, 0, padded=False)
+            same = step.residual == step.x
+            residual = ifm if same else ctx.operand(plan, step.residual, 0, row, block, 0, padded=False)
         _element_block(ctx, step, ifm, ofm, residual, Area(row, 0, rows, width), channels)
-        _store_block(ctx, plan, step.y, row, rows)
+        _store_block(ctx, plan, step.y, row, block)
 
 
 def _element_block(ctx: Context, step: ElementStep, ifm: Operand, ofm: Operand, residual: Operand | None, area: Area,
@@ -159,12 +192,11 @@ def _element_block(ctx: Context, step: ElementStep, ifm: Operand, ofm: Operand, 
              residual_address=residual.at(area.y, area.x, first) if residual is not None else 0)
 
 
-def _store_block(ctx: Context, plan: StepPlan, name: str, row: int, rows: int) -> None:
+def _store_block(ctx: Context, plan: StepPlan, name: str, row: int, block: Block) -> None:
     """Copy a staged result block to its external place and to the outputs."""
     if plan.stage(name) is None:
         return
-    store_stage(ctx, plan, name, ctx.places[name], row, rows, 0)
+    store_stage(ctx, plan, name, ctx.places[name], row, plan.blocks.rows, block, 0)
     for sink_name, sink in plan.stores:
-        layout = ctx.places[sink_name].layout
-        tight = type(layout)(layout.height, layout.width, layout.channels)
-        store_stage(ctx, plan, name, Place(tight, sink.offset, sink.buffer), row, rows, 0)
+        place = Place(tight(ctx.places[sink_name].layout), sink.offset, sink.buffer)
+        store_stage(ctx, plan, name, place, row, plan.blocks.rows, block, 0)

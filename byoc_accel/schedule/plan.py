@@ -102,7 +102,10 @@ Step = Union[ConvStep, PoolStep, ElementStep]
 
 @dataclass(frozen=True)
 class Stage:
-    """SRAM buffer that holds one block of an external operand of a step."""
+    """SRAM buffer that holds one block of an external operand of a step.
+
+    With `StepPlan.stage_spacing_bytes` there is a second one at that distance, for the blocks of odd number.
+    """
 
     tensor: str
     address: int
@@ -131,13 +134,15 @@ class Source:
 class StepPlan:
     """One step with its cut, its staging buffers, and the moves around it.
 
-    loads: inputs copied from their buffer into SRAM before the step; fills: tensors whose SRAM border is written
-    before the step; stores: results copied to an output buffer after (each block of) the step.
+    stage_spacing_bytes: distance of the second set of stages, 0 when there is one set only.
+    loads: inputs copied from their buffer into SRAM before the step; fills: tensors whose border is written before
+    the step; stores: results copied to an output buffer after (each block of) the step.
     """
 
     step: Step
     blocks: Blocks
     stages: tuple[Stage, ...]
+    stage_spacing_bytes: int
     loads: tuple[str, ...]
     fills: tuple[str, ...]
     stores: tuple[tuple[str, Source], ...]

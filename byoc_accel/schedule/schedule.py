@@ -17,11 +17,13 @@ from .steps import Steps, lifetimes, make_steps
 
 @dataclass(frozen=True)
 class _Draft:
-    """One attempt: which root tensors are external, and how every step is cut."""
+    """One attempt: which root tensors are external, how every step is cut, and which steps have to do with one
+    set of staging buffers, so that moving and computing cannot overlap."""
 
     steps: Steps
     external: frozenset[str]
     cuts: tuple[Blocks, ...]
+    unpaired: frozenset[str] = frozenset()
 
 
 def schedule(qregion: QRegion, target: Target) -> Plan:
@@ -66,6 +68,16 @@ class _Tables:
                 sizes[name] = blocks.rows * layout.width * layout.channels
         return sizes
 
+    def stage_set(self, index: int) -> tuple[dict[str, int], int, int]:
+        """Offsets of the stages of step `index` in one set, the bytes of a set, and how many sets there are."""
+        offsets, end = {}, 0
+        alignment = self.target.memory_alignment_bytes
+        for name, size in self.stage_bytes(index).items():
+            offsets[name] = end
+            end += -(-size // alignment) * alignment
+        paired = self.draft.cuts[index].count > 1 and self.steps.steps[index].name not in self.draft.unpaired
+        return offsets, end, 1 + paired
+
     def border_row_bytes(self) -> int:
         """SRAM bytes needed to write the borders of external tensors."""
         return max((self.layouts[n].pitch_bytes for n in self.draft.external
@@ -77,8 +89,9 @@ class _Tables:
         out = [Request(name, self.layouts[name].bytes, *span) for name, span in self.lifetimes.items()
                if name not in self.draft.external]
         for index in range(last):
-            out += [Request(_stage_name(index, name), size, index, index)
-                    for name, size in self.stage_bytes(index).items()]
+            _, size, sets = self.stage_set(index)
+            if size:
+                out.append(Request(_stage_name(index), size * sets, index, index))
         if self.border_row_bytes():
             out.append(Request(_BORDER_ROW, self.border_row_bytes(), 0, last))
         return out
@@ -87,8 +100,8 @@ class _Tables:
 _BORDER_ROW = "@border_row"
 
 
-def _stage_name(index: int, tensor: str) -> str:
-    return f"@stage{index}:{tensor}"
+def _stage_name(index: int) -> str:
+    return f"@stage{index}"
 
 
 def _relax(tables: _Tables, overflow: Overflow) -> _Draft:
@@ -97,12 +110,15 @@ def _relax(tables: _Tables, overflow: Overflow) -> _Draft:
     step, blocks = tables.steps.steps[index], draft.cuts[index]
     resident = sorted(((tables.layouts[n].bytes, n) for n, (first, last) in tables.lifetimes.items()
                        if first <= overflow.step <= last and n not in draft.external), reverse=True)
-    staged = sum(tables.stage_bytes(index).values())
+    _, set_bytes, sets = tables.stage_set(index)
+    staged = set_bytes * sets
     if blocks.rows > 1 and staged and (not resident or staged >= resident[0][0]):
         height = tables.steps.tensors[step.y].shape[1]
         smaller = cut(height, blocks.rows // 2, blocks.columns)
         cuts = draft.cuts[:index] + (smaller,) + draft.cuts[index + 1:]
         return replace(draft, cuts=cuts)
+    if not resident and staged and sets > 1:
+        return replace(draft, unpaired=draft.unpaired | {step.name})
     if not resident:
         raise ScheduleError(f"step {step.name!r}: one row per block needs {overflow.demand_bytes} B of SRAM, the "
                             f"target has {tables.target.sram_bytes} B; use a larger target or leave it to the host")
@@ -121,7 +137,8 @@ def _spill(tables: _Tables, name: str) -> _Draft:
     rest = [_reads_copy(step, name, copy) for step in steps.steps]
     height = tensors[name].shape[1]
     blocks = cut(height, height, tensors[name].shape[2])
-    return _Draft(Steps((first, *rest), steps.aliases, tensors), draft.external | {name, copy}, (blocks, *draft.cuts))
+    return replace(draft, steps=Steps((first, *rest), steps.aliases, tensors),
+                   external=draft.external | {name, copy}, cuts=(blocks, *draft.cuts))
 
 
 def _reads_copy(step: Step, name: str, copy: str) -> Step:
@@ -195,8 +212,9 @@ def _step_plans(tables: _Tables, addresses: dict[str, int], places: dict[str, Pl
     loaded: set[str] = set()
     plans = []
     for index, step in enumerate(tables.steps.steps):
-        stages = tuple(Stage(name, addresses[_stage_name(index, name)], size)
-                       for name, size in tables.stage_bytes(index).items())
+        sizes = tables.stage_bytes(index)
+        offsets, set_bytes, sets = tables.stage_set(index)
+        stages = tuple(Stage(n, addresses[_stage_name(index)] + offset, sizes[n]) for n, offset in offsets.items())
         upcoming = tables.steps.steps[index:index + 2]  # loads are issued one step ahead
         loads = dict.fromkeys(root(n) for s in upcoming for n in step_inputs(s))
         loads = tuple(n for n in loads if n in tables.inputs and n not in loaded and places[n].in_sram)
@@ -205,7 +223,8 @@ def _step_plans(tables: _Tables, addresses: dict[str, int], places: dict[str, Pl
         place = places[root(step.y)]
         stores = tuple((name, s) for name, s in sinks if root(name) == root(step.y)
                        and (place.buffer, place.address) != (s.buffer, s.offset))
-        plans.append(StepPlan(step, tables.draft.cuts[index], stages, loads, fills, stores))
+        spacing = set_bytes if sets > 1 else 0
+        plans.append(StepPlan(step, tables.draft.cuts[index], stages, spacing, loads, fills, stores))
     return tuple(plans)
 
 

@@ -28,7 +28,8 @@ def _step(plan: StepPlan, places: dict[str, Place]) -> list[str]:
                                                 ("table", getattr(step, "table", None))) if present is not None]
     lines = [" ".join([f"step {step.name}: {kind}", *extras, f"({', '.join(step_inputs(step))}) -> {step.y}",
                        f"in {blocks.count} x {blocks.rows} rows x {blocks.columns} columns"])]
-    lines += [f"  stage {s.tensor} at sram+{s.address} {s.bytes} B" for s in plan.stages]
+    twice = f", again {plan.stage_spacing_bytes} B further" if plan.stage_spacing_bytes else ""
+    lines += [f"  stage {s.tensor} at sram+{s.address} {s.bytes} B{twice}" for s in plan.stages]
     lines += [f"  load {name}" for name in plan.loads] + [f"  border {name}" for name in plan.fills]
     lines += [f"  store {name} -> buffer {sink.buffer}+{sink.offset}" for name, sink in plan.stores]
     return lines

@@ -45,7 +45,8 @@ def _verify_step_memory(index: int, plan: Plan, places: dict[str, Place], target
         if place.in_sram:
             ranges[place.address, place.address + place.layout.bytes] = name
     for stage in plan.steps[index].stages:
-        ranges[stage.address, stage.address + stage.bytes] = f"stage of {stage.tensor}"
+        for start in {stage.address, stage.address + plan.steps[index].stage_spacing_bytes}:
+            ranges[start, start + stage.bytes] = f"stage of {stage.tensor}"
     if plan.border_row_bytes:
         ranges[plan.border_row_address, plan.border_row_address + plan.border_row_bytes] = "border row"
     step = plan.steps[index].step.name
