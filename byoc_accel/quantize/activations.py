@@ -6,6 +6,8 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from ..errors import QuantizeError
 from ..region.interpret import interpret
 from ..region.region import Region
@@ -69,14 +71,21 @@ def collect_ranges(region: Region, calibration: Iterable[Sample], method: str = 
 
 
 def measure(region: Region, samples: Sequence[DeviceSample], method: str = "minmax") -> Ranges:
-    """`collect_ranges` for samples in device layout."""
+    """`collect_ranges` for samples in device layout.
+
+    Runs in float64 and rounds the bounds to float32, so that the summation order of one BLAS or another, or its
+    number of threads, does not change a scale.
+    """
     percent = _parse_method(method)
     bounds: dict[str, tuple[float, float]] = {}
     for first, batch in stacked(region, samples):
-        for name, values in interpret(region, batch).items():
-            low, high = float(values.min()), float(values.max())
+        for name, values in interpret(region, batch, np.float64).items():
+            with np.errstate(over="ignore", under="ignore"):
+                low, high = float(np.float32(values.min())), float(np.float32(values.max()))
             if not math.isfinite(high - low):
-                require_finite(f"{region.name}: {_producer(region, name)}, samples from {first}: activation", values)
+                where = f"{region.name}: {_producer(region, name)}, samples from {first}: activation"
+                with np.errstate(over="ignore"):
+                    require_finite(where, values.astype(np.float32))
             known = bounds.get(name, (low, high))
             bounds[name] = min(known[0], low), max(known[1], high)
     if method != "minmax":
@@ -110,7 +119,7 @@ def _refine(region: Region, samples: Sequence[DeviceSample], bounds: dict[str, t
     """Second pass: histograms inside the measured bounds, then the tighter range of each tensor."""
     histograms = {name: Histogram.empty(*bound) for name, bound in bounds.items()}
     for _, batch in stacked(region, samples):
-        for name, values in interpret(region, batch).items():
+        for name, values in interpret(region, batch, np.float64).items():
             histograms[name] = histograms[name].add(values)
     return {name: mse_range(h) if percent is None else percentile_range(h, percent)
             for name, h in histograms.items()}

@@ -16,7 +16,7 @@ from .checks import require_finite
 Sample = Union[Mapping[str, np.ndarray], Sequence[np.ndarray]]
 DeviceSample = dict[str, np.ndarray]  # float32 NHWC by tensor name
 
-BATCH_BYTES = 128 << 20  # all float32 activations of one stacked batch
+BATCH_BYTES = 256 << 20  # all float64 activations of one stacked batch
 NOISE_SAMPLES = 8
 NOISE_SEED = 0
 
@@ -76,7 +76,7 @@ def noise_samples(region: Region) -> list[DeviceSample]:
 
 def stacked(region: Region, samples: Sequence[DeviceSample]) -> Iterator[tuple[int, DeviceSample]]:
     """Batches of samples joined along the batch axis, each with the index of its first sample."""
-    per_sample = sum(4 * math.prod(t.shape) for t in region.tensors)
+    per_sample = sum(8 * math.prod(t.shape) for t in region.tensors)
     step = max(1, BATCH_BYTES // per_sample)
     for first in range(0, len(samples), step):
         group = samples[first:first + step]
