@@ -10,9 +10,9 @@ typedef struct {
 
 #define WIA_SECTION_RULE(kind, record_bytes, alignment_bytes) {kind, record_bytes, alignment_bytes},
 
-static bool is_zero(const uint8_t *bytes, uint64_t count)
+static bool is_zero(const uint8_t *bytes, uint32_t count)
 {
-    uint64_t i;
+    uint32_t i;
 
     for (i = 0u; i < count; i++)
         if (bytes[i] != 0u)
@@ -65,7 +65,7 @@ static int parse_header(wia_t *wia, const uint8_t *image, size_t image_bytes)
 static int parse_sections(wia_t *wia)
 {
     static const section_rule_t rules[WIA_SECTION_COUNT] = {WIA_SECTION_LIST(WIA_SECTION_RULE)};
-    uint64_t end = WIA_SIZE_HEADER + WIA_SECTION_COUNT * WIA_SIZE_SECTION;
+    uint32_t end = WIA_SIZE_HEADER + WIA_SECTION_COUNT * WIA_SIZE_SECTION;
     unsigned i;
 
     for (i = 0u; i < WIA_SECTION_COUNT; i++) {
@@ -79,14 +79,14 @@ static int parse_sections(wia_t *wia)
             return wia_fail(wia, WIA_E_LAYOUT, at, wia_u32(record + WIA_AT_SECTION_KIND), rules[i].kind);
         if (offset != wia_round_up(end, rules[i].alignment_bytes) || bytes % rules[i].record_bytes != 0u
             || (uint64_t)offset + bytes > wia->summary.image_bytes
-            || !is_zero(wia->image_ + (size_t)end, offset - end))
-            return wia_fail(wia, WIA_E_LAYOUT, at, offset, (uint32_t)wia_round_up(end, rules[i].alignment_bytes));
+            || !is_zero(wia->image_ + end, offset - end))
+            return wia_fail(wia, WIA_E_LAYOUT, at, offset, wia_round_up(end, rules[i].alignment_bytes));
         wia->offset_[i] = offset;
         wia->bytes_[i] = bytes;
-        end = (uint64_t)offset + bytes;
+        end = offset + bytes;
     }
     if (end != wia->summary.image_bytes)
-        return wia_fail(wia, WIA_E_LAYOUT, (uint32_t)end, (uint32_t)end, wia->summary.image_bytes);
+        return wia_fail(wia, WIA_E_LAYOUT, end, end, wia->summary.image_bytes);
     return WIA_OK;
 }
 

@@ -29,7 +29,7 @@ static uint64_t extent(const axis_t *axes, unsigned count, uint64_t bytes)
 
 static int check_sram(const wia_verifier_t *v, uint32_t field, uint32_t reg, uint64_t bytes)
 {
-    uint64_t address;
+    uint64_t address = 0u;
     int code = resolve(v, field, reg, &address);
 
     if (code != WIA_OK)
@@ -59,7 +59,7 @@ static int check_transfer(const wia_verifier_t *v, const uint8_t *bytes, uint32_
     const uint8_t *buffer;
     axis_t axes[2];
     wia_load_t x;
-    uint64_t address;
+    uint64_t address = 0u;
     int code;
 
     wia_decode_load(&x, bytes);

@@ -23,8 +23,8 @@ static inline uint64_t wia_u64(const uint8_t *bytes)
     return (uint64_t)wia_u32(bytes) | (uint64_t)wia_u32(bytes + 4) << 32;
 }
 
-/* Smallest multiple of `unit` that is not below `value`; the sum must fit 64 bits. */
-static inline uint64_t wia_round_up(uint64_t value, uint64_t unit)
+/* Smallest multiple of `unit` (at most 256) that is not below `value` (at most 2^31). */
+static inline uint32_t wia_round_up(uint32_t value, uint32_t unit)
 {
     return (value + unit - 1u) / unit * unit;
 }
