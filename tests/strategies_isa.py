@@ -141,8 +141,9 @@ class _Builder:
         value, increment = self.pick(0, 20), self.pick(0, 20)
         limit = self.pick(value, value + 40)
         values = [value]
+        flips = self.flag()
         for _ in range(count - 1):
-            values.append(min(values[-1] + increment, limit))
+            values.append(limit - values[-1] if flips else min(values[-1] + increment, limit))
         outer, outer_points = dict(self.registers), self.points
         self.barrier()
         self.program.append(inst("setr", reg=register, value=value))
@@ -158,7 +159,8 @@ class _Builder:
             else:
                 self.action()
         self.barrier()
-        self.program.append(inst("addr", reg=register, increment=increment, limit=limit))
+        self.program.append(inst("flip", reg=register, value=limit) if flips else
+                            inst("addr", reg=register, increment=increment, limit=limit))
         self.program.append(inst("endl"))
         self.registers, self.points = outer, outer_points
 
@@ -233,7 +235,7 @@ class _Builder:
         """Make array instruction `index` give a chain token to `instruction` if the rule allows it."""
         done = self.units["array"][index]
         giver = self.program[done.position]
-        if (instruction.mnemonic != "post" or instruction.source_sram or giver.mnemonic != "conv"
+        if (instruction.mnemonic != "post" or instruction.source_sram or giver.mnemonic not in ("conv", "dwc")
                 or giver.acc_base != instruction.acc_base or giver.signal_units
                 or index <= self.given["array", "post"]):
             return False

@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from byoc_accel.emit.limits import dwc_cycles
 from byoc_accel.emit.program import Layer, Program
 from byoc_accel.emit.verify import verify
 from byoc_accel.errors import ProgramError
@@ -96,11 +95,9 @@ def legal(insts: list[Inst], pairs: list[tuple[int, int]], states: dict[int, dic
             if a.width * a.height != p.width * p.height:
                 return False
             chained[taker] = giver
-    for i, x in enumerate(insts):
-        if x.mnemonic in ("conv", "dwc") and x.chain:
-            a = states[i]["ageo"]
-            if set(x.signal) - {"post"} or (x.mnemonic == "dwc" and dwc_cycles(a) != a.width * a.height):
-                return False
+    for x in insts:
+        if x.mnemonic in ("conv", "dwc") and x.chain and set(x.signal) - {"post"}:
+            return False
     masks, _ = accesses(insts)
     reach = happens_before(insts, pairs)
     return all(reach[2 * i + 1, 2 * j]
@@ -124,7 +121,7 @@ def test_verdicts_equal_brute_force(kind: str) -> None:
     def check(case: Case, data: st.DataObject) -> None:
         insts = [x for _, x in decode_all(case.program.code)]
         pairs = token_pairs(insts)
-        if kind == "drop" and pairs:
+        if kind == "drop" and pairs and data.draw(st.integers(0, 3)):
             drop_token(insts, data.draw(st.sampled_from(pairs)))
         candidates = [i for i, x in enumerate(insts) if x.mnemonic in ("conv", "dwc") and x.signal]
         if kind == "chain" and candidates:

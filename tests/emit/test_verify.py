@@ -227,6 +227,10 @@ def test_registers_are_set_before_use() -> None:
     assert "uses r1, which was never set; put a setr before" in refused(LOAD.replace(sram_reg=1))
     assert "uses r1, which was never set" in refused(inst("addr", reg=1))
     assert "sets r0; r1 to r7 can be set" in refused(inst("setr", reg=0))
+    assert "uses r3, which was never set" in refused(inst("flip", reg=3, value=9))
+    assert "flips r1 = 5 by 4; the value must not be less" in refused(inst("setr", reg=1, value=5),
+                                                                      inst("flip", reg=1, value=4))
+    accepted(inst("setr", reg=1, value=0), inst("flip", reg=1, value=64), LOAD.replace(sram_reg=1, sram_address=8064))
     few = dataclasses.replace(TINY, fetch_address_registers=2)
     assert "sets r2; r1 to r1 can be set" in refused(inst("setr", reg=2), target=few)
     assert "uses r2; fetch.address_registers is 2" in refused(LOAD.replace(sram_reg=2), target=few)

@@ -302,6 +302,13 @@ def test_addr_clamps() -> None:
     assert outputs([0], 8, *program) == [1, 1, 0, 1, 1, 7, 1, 0]
 
 
+def test_flip_alternates() -> None:
+    program = [inst("setr", reg=3, value=OUT), inst("setr", reg=1, value=0), inst("loop", count=4),
+               inst("load", binding=0, external_reg=1, sram_reg=3, row_bytes=1),
+               inst("flip", reg=3, value=2 * OUT + 3), inst("addr", reg=1, increment=1, limit=9), inst("endl")]
+    assert outputs([1, 2, 3, 4], 4, *program) == [3, 0, 0, 4]
+
+
 def error_of(*program: Inst) -> str:
     with pytest.raises(ProgramError) as error:
         run(encode_all(program), TINY, [np.zeros(8, np.int8)])
@@ -327,6 +334,7 @@ def test_tokens_are_counted() -> None:
     ((*[inst("loop")] * 5, HALT), "loops nest deeper than 4"),
     ((inst("loop"), HALT), "1 open loops are left"),
     ((inst("setr", reg=0), HALT), "r0 is set, it always reads 0"),
+    ((inst("setr", reg=1, value=5), inst("flip", reg=1, value=4), HALT), "flip by 4 of r1 = 5"),
     ((inst("ageo", run_bytes=2), inst("conv", payload=bytes(8)), HALT), "padded to words"),
 ])
 def test_errors_name_the_instruction(program: tuple[Inst, ...], message: str) -> None:

@@ -24,6 +24,7 @@ BY_HAND = [
     (inst("loop", count=1 << 24), "02ffffff"),
     (inst("setr", reg=2, value=0x12345678), "04020000 78563412"),
     (inst("addr", reg=7, increment=1, limit=0xFFFFFFFF), "05070000 01000000 ffffffff"),
+    (inst("flip", reg=1, value=0x8000), "06010000 00800000"),
     (inst("fill", wait=("array",), signal=("post", "array"), value=-2, sram_address=0x030201, sram_reg=5,
           row_bytes=0x100, rows=2, planes=3, sram_row_stride=0x400, sram_plane_stride=0x80000),
      "1162fe00 01020305 ff000000 01000200 00040000 00000800"),
