@@ -107,7 +107,7 @@ def int8_regions(draw: st.DrawFn, size: Size = SMALL) -> Region:
 def _int8_node(
     draw: st.DrawFn, node: Node, scales: dict[str, tuple[float, int]], rng: np.random.Generator
 ) -> Node:
-    rounding = draw(st.sampled_from(["upward", "nearest"]))
+    rounding = draw(st.sampled_from(["upward", "upward", "nearest", "double"]))
     clip = draw(st.sampled_from([None, None, (0.0, 127.0), (-100.0, 90.0)]))
     if isinstance(node, Conv2d):
         o = node.weight.shape[0]
@@ -131,6 +131,7 @@ def _int8_node(
     if isinstance(node, Add):
         return replace(node, clip=clip, rounding=rounding)
     if isinstance(node, Pool):
+        rounding = "upward" if rounding == "double" else rounding  # ratios above 1 would saturate there
         return replace(node, raw=node.kind == "avg" and draw(st.booleans()), rounding=rounding)
     return node
 

@@ -119,11 +119,12 @@ def power_of_two(scale: float, where: str = "scale") -> float:
 
 
 def average(count: int, where: str = "average") -> Requant:
-    """Requant that divides by n = `count` exactly under "truncate": v / n toward zero for |v| <= 128 * n.
+    """Requant that divides by n = `count`: exactly v / n under "truncate" and "nearest", for |v| <= 128 * n.
 
-    multiplier = ceil(2**s / n), s = 30 + floor(log2 n). With e = multiplier * n - 2**s < n, the quotient is
-    exact while |v| * e < 2**s, and |v| * e < 128 * n**2 < 2**(9 + 2k) <= 2**(30 + k), k = floor(log2(n)).
-    Raises QuantizeError for counts outside 1 .. 2**21.
+    multiplier = ceil(2**s / n), s = 30 + floor(log2 n). With e = multiplier * n - 2**s < n the error |v| e / (n 2**s)
+    is less than 1 / (2n), the distance to the next quotient (or tie), while 2 |v| e < 2**s; and 2 |v| e < 256 n**2
+    < 2**(10 + 2k) <= 2**(30 + k) for k = floor(log2 n) <= 20; for n = 2**21, e is 0. Raises QuantizeError for counts
+    outside 1 .. 2**21.
     """
     if not 1 <= count <= AVERAGE_LIMIT:
         raise QuantizeError(f"{where}: a window of {count} positions; allowed are 1 to {AVERAGE_LIMIT}")

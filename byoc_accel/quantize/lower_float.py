@@ -9,15 +9,13 @@ import numpy as np
 from ..errors import QuantizeError
 from ..region.region import Add, Conv2d, Node, Pool, Region, Reshape, Unary
 from . import fixedpoint
+from .adds import add_at_common_scale
 from .pools import lower_pool
 from .qregion import QAdd, QConv, QLut, QNode, QRegion, QReshape, QTensor
 from .tables import lookup_table
 from .weights import quantize_weights
 
 ROUNDING = "upward"  # one addition in hardware; ties are rare with 31-bit multipliers
-#: Both operands of an add meet at 2**-20 of the larger one's step, so that only the sum is rounded: one rounding
-#: error of 1/12 step**2 where qnn.add's form (each operand to y's scale) has two.
-ADD_LEFT_SHIFT = 20
 
 Parameters = dict[str, tuple[float, int]]  # (scale, zero point) by tensor name
 
@@ -72,10 +70,6 @@ def _bound(bound: float, scale: float, zero_point: int) -> int:
 
 
 def _add(where: str, node: Add, parameters: Parameters) -> QAdd:
-    """TFLite's form: operands scaled by s / (2 max), the sum by 2 max / (2**20 y)."""
     (s1, _), (s2, _), (y_scale, y_zero_point) = (parameters[name] for name in (node.x1, node.x2, node.y))
-    twice = 2.0 * max(s1, s2)
-    out = fixedpoint.from_real(twice / (y_scale * 2.0 ** ADD_LEFT_SHIFT), where)
-    return QAdd(node.name, node.x1, node.x2, node.y, fixedpoint.from_real(s1 / twice, where),
-                fixedpoint.from_real(s2 / twice, where), out, ADD_LEFT_SHIFT, ROUNDING,
-                clamp(node.clip, y_scale, y_zero_point))
+    return add_at_common_scale(where, replace(node, rounding=ROUNDING), s1, s2, y_scale,
+                               clamp(node.clip, y_scale, y_zero_point))

@@ -1,12 +1,16 @@
-"""Quantized Region -> QRegion, exactly as TVM lowers the QNN ops. docs/numerics.md has the formulas."""
+"""Quantized Region -> QRegion, exactly as TVM lowers the QNN ops, or (rounding "double") as TFLite's kernels compute.
+
+docs/numerics.md has the formulas.
+"""
 from __future__ import annotations
 
 import numpy as np
 
 from ..errors import QuantizeError
-from ..region.interpret import integer_clip, scale_ratio
+from ..region.interpret import conv_ratios, integer_clip, scale_ratio
 from ..region.region import Add, Conv2d, Node, Pool, Region, Reshape, Tensor, Unary
 from . import fixedpoint
+from .adds import add_at_common_scale
 from .fold import fold_activations
 from .pools import lower_pool
 from .qregion import IDENTITY, QAdd, QConv, QLut, QNode, QRegion, QReshape, QTensor
@@ -24,7 +28,7 @@ def lower_int8(region: Region) -> QRegion:
 
 def _lower(where: str, node: Node, tensors: dict[str, Tensor]) -> QNode:
     if isinstance(node, Conv2d):
-        return _conv(where, node, tensors[node.y])
+        return _conv(where, node, tensors[node.x], tensors[node.y])
     if isinstance(node, Add):
         return _add(where, node, tensors)
     x, y = tensors[node.x], tensors[node.y]
@@ -37,9 +41,8 @@ def _lower(where: str, node: Node, tensors: dict[str, Tensor]) -> QNode:
     raise QuantizeError(f"{where}: {type(node).__name__} is no node of a Region")
 
 
-def _conv(where: str, node: Conv2d, y: Tensor) -> QConv:
-    """multiplier and shift from acc_scale[o] / y.scale: two float32, divided in double."""
-    multiplier, shift = fixedpoint.from_real_channels([scale_ratio(s, y.scale) for s in node.acc_scale], where)
+def _conv(where: str, node: Conv2d, x: Tensor, y: Tensor) -> QConv:
+    multiplier, shift = fixedpoint.from_real_channels(conv_ratios(node, x, y), where)
     bias = np.zeros(len(node.weight), np.int32) if node.bias is None else node.bias
     return QConv(node.name, node.x, node.y, node.weight, bias, multiplier, shift, node.stride, node.padding,
                  node.dilation, node.groups, node.rounding, integer_clip(node.clip))
@@ -48,6 +51,9 @@ def _conv(where: str, node: Conv2d, y: Tensor) -> QConv:
 def _add(where: str, node: Add, tensors: dict[str, Tensor]) -> QAdd:
     """qnn.add: each operand is rounded to y's scale, the int32 sum is only clipped."""
     y = tensors[node.y]
+    if node.rounding == "double":
+        return add_at_common_scale(where, node, tensors[node.x1].scale, tensors[node.x2].scale, y.scale,
+                                   integer_clip(node.clip))
     one, two = (fixedpoint.from_real(scale_ratio(tensors[x].scale, y.scale), where) for x in (node.x1, node.x2))
     return QAdd(node.name, node.x1, node.x2, node.y, one, two, IDENTITY, 0, node.rounding, integer_clip(node.clip))
 

@@ -13,8 +13,8 @@ def lower_pool(where: str, node: Pool, x_shape: tuple[int, ...], x: tuple[float,
                y: tuple[float, int]) -> QPool:
     """QPool of `node`; x and y are (scale, zero point).
 
-    A raw average works on the stored integers: zero points 0, exact truncating division. Any other average
-    multiplies the sum of (x - zero point) by x.scale / y.scale / count.
+    A raw average works on the stored integers: zero points 0, exact division, truncated or (rounding "nearest")
+    rounded half away from zero. Any other average multiplies the sum of (x - zero point) by x.scale / y.scale / n.
     """
     raw = node.kind == "avg" and node.raw
     requants: tuple[tuple[int, Requant], ...] = ()
@@ -26,4 +26,4 @@ def lower_pool(where: str, node: Pool, x_shape: tuple[int, ...], x: tuple[float,
                          for n in np.unique(counts).tolist())
     return QPool(node.name, node.x, node.y, node.kind, node.kernel, node.stride, node.padding,
                  node.count_include_pad, 0 if raw else x[1], 0 if raw else y[1], requants,
-                 "truncate" if raw else node.rounding)
+                 "truncate" if raw and node.rounding != "nearest" else node.rounding)

@@ -145,13 +145,22 @@ def _conv_int8(where: str, node: Conv2d, x: np.ndarray, x_tensor: Tensor, y: Ten
     acc = acc.astype(np.int64)
     if node.bias is not None:
         acc = acc + node.bias
-    ratios = [scale_ratio(s, y.scale) for s in node.acc_scale]
-    multiplier, shift = fixedpoint.from_real_channels(ratios, where)
+    multiplier, shift = fixedpoint.from_real_channels(conv_ratios(node, x_tensor, y), where)
     return _saturate(fixedpoint.requantize(acc, multiplier, shift, node.rounding) + y.zero_point, node.clip)
+
+
+def conv_ratios(node: Conv2d, x: Tensor, y: Tensor) -> list[float]:
+    """Accumulator scale over y's scale per channel: acc_scale as TVM, x.scale * weight_scale in double as TFLite."""
+    if node.rounding != "double":
+        return [scale_ratio(s, y.scale) for s in node.acc_scale]
+    x_scale, y_scale = float(np.float32(x.scale)), float(np.float32(y.scale))
+    return [x_scale * float(s) / y_scale for s in node.weight_scale]
 
 
 def _add_int8(where: str, node: Add, values: dict[str, np.ndarray], tensors: dict[str, Tensor]) -> np.ndarray:
     y = tensors[node.y]
+    if node.rounding == "double":
+        return _add_tflite(where, node, values, tensors)
     total = np.int64(y.zero_point)
     for name in (node.x1, node.x2):
         x = tensors[name]
@@ -161,13 +170,27 @@ def _add_int8(where: str, node: Add, values: dict[str, np.ndarray], tensors: dic
     return _saturate(total, node.clip)
 
 
+def _add_tflite(where: str, node: Add, values: dict[str, np.ndarray], tensors: dict[str, Tensor]) -> np.ndarray:
+    """TFLite's int8 add: (x - zero point) << 20, each operand times s / (2 max), the sum times 2 max / (2**20 y)."""
+    x1, x2, y = tensors[node.x1], tensors[node.x2], tensors[node.y]
+    twice = 2.0 * max(float(np.float32(x1.scale)), float(np.float32(x2.scale)))
+    total = np.zeros(1, np.int64)
+    for name, x in ((node.x1, x1), (node.x2, x2)):
+        r = fixedpoint.from_real(float(np.float32(x.scale)) / twice, where)
+        shifted = (values[name].astype(np.int64) - x.zero_point) << 20
+        total = total + fixedpoint.requantize(shifted, r.multiplier, r.shift, "double")
+    r = fixedpoint.from_real(twice / (2.0 ** 20 * float(np.float32(y.scale))), where)
+    return _saturate(fixedpoint.requantize(total, r.multiplier, r.shift, "double") + y.zero_point, node.clip)
+
+
 def _pool_int8(where: str, node: Pool, x: np.ndarray, x_tensor: Tensor, y: Tensor) -> np.ndarray:
     if node.kind == "max":
         return geometry.pool_max(x, node.kernel, node.stride, node.padding, fixedpoint.INT8_MIN)
     counts = _counts(node, x)
-    if node.raw:  # C division of int32 sums
+    if node.raw:  # C division of int32 sums, TFLite's after adding half the count
         total = geometry.pool_sum(x.astype(np.int64), node.kernel, node.stride, node.padding)
-        return (np.sign(total) * (np.abs(total) // counts[:, :, None])).astype(np.int8)
+        half = counts[:, :, None] // 2 if node.rounding == "nearest" else 0
+        return (np.sign(total) * ((np.abs(total) + half) // counts[:, :, None])).astype(np.int8)
     centered = x.astype(np.int64) - x_tensor.zero_point
     total = geometry.pool_sum(centered, node.kernel, node.stride, node.padding)
     ratio = scale_ratio(x_tensor.scale, y.scale)

@@ -58,7 +58,8 @@ class Conv2d:
     padding: top, left, bottom, right, filled with the real value 0 (the zero point). clip: (low, high) in units
     of y (real numbers, or int8 values), or None. Quantized only: weight_scale (O,) float32, and acc_scale (O,)
     float32, the scale of the int32 accumulators exactly as the model's requantize states it. rounding is one of
-    isa.table.ROUNDINGS.
+    isa.table.ROUNDINGS; "double" means TFLite's kernel, which takes x.scale * weight_scale in double instead of
+    acc_scale.
     """
 
     name: str
@@ -79,7 +80,11 @@ class Conv2d:
 
 @dataclass(frozen=True)
 class Add:
-    """y = clip(x1 + x2), equal shapes. Quantized: each operand is requantized to y, as qnn.add does."""
+    """y = clip(x1 + x2), equal shapes.
+
+    Quantized: each operand is requantized to y, as qnn.add does; with rounding "double" as TFLite's kernel does,
+    at a scale of 2**-20 times twice the larger operand scale.
+    """
 
     name: str
     x1: str
@@ -94,7 +99,8 @@ class Pool:
     """Max or average pooling. kind: "max" | "avg". padding: top, left, bottom, right.
 
     Quantized average: `raw` means the host's cast(int32) -> avg_pool2d -> cast(int8) sandwich: the stored
-    integers are averaged, padding counts as the integer 0, and the quotient is truncated toward zero.
+    integers are averaged, padding counts as the integer 0, and the quotient is truncated toward zero; with rounding
+    "nearest" it is rounded half away from zero, as TFLite's kernel does.
     """
 
     name: str

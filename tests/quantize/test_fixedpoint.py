@@ -140,7 +140,7 @@ def test_from_real_rounding_into_an_unencodable_shift():
         fp.from_real(2.0 ** 30 * (1 - 2.0 ** -40))
 
 
-def test_average_truncates_exactly():
+def test_average_divides_exactly():
     """Every count up to 64 with every sum of int8, and the extremes and multiples of large counts."""
     for n in range(1, 65):
         requant = fp.average(n)
@@ -148,13 +148,17 @@ def test_average_truncates_exactly():
         v = np.arange(-128 * n, 128 * n + 1)
         expected = np.sign(v) * (np.abs(v) // n)
         assert np.array_equal(fp.requantize(v, requant.multiplier, requant.shift, "truncate"), expected)
+        expected = np.sign(v) * ((np.abs(v) + n // 2) // n)
+        assert np.array_equal(fp.requantize(v, requant.multiplier, requant.shift, "nearest"), expected)
     rng = np.random.default_rng(3)
     for n in [*rng.integers(65, 1 << 21, 300).tolist(), (1 << 21) - 1, 1 << 21, 49, 1 << 20, (1 << 20) + 1]:
         q = np.r_[rng.integers(0, 129, 50), 128, 127, 1]
-        v = np.minimum((q[:, None] * n + np.array([-1, 0, 1, n - 1])).ravel().clip(0), 128 * n)
+        v = np.minimum((q[:, None] * n + np.array([-1, 0, 1, n - 1, n // 2 - 1, n // 2, n // 2 + 1])).ravel().clip(0),
+                       128 * n)
         requant = fp.average(n)
         assert np.array_equal(fp.requantize(v, requant.multiplier, requant.shift, "truncate"), v // n)
         assert np.array_equal(fp.requantize(-v, requant.multiplier, requant.shift, "truncate"), -(v // n))
+        assert np.array_equal(fp.requantize(v, requant.multiplier, requant.shift, "nearest"), (2 * v + n) // (2 * n))
 
 
 def test_average_worked_and_refused():

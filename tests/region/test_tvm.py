@@ -114,8 +114,8 @@ def for_relay(region: Region) -> Region:
     """What has a QNN op: averages are raw, adds round upward, functions are clip, relu and leaky relu."""
     def convert(node):
         if isinstance(node, Pool) and node.kind == "avg":
-            return replace(node, raw=True)
-        if isinstance(node, Add):
+            return replace(node, raw=True, rounding="upward")
+        if isinstance(node, Add) or getattr(node, "rounding", "") == "double":
             return replace(node, rounding="upward")
         if isinstance(node, Unary) and node.function not in ("clip", "relu", "leaky_relu"):
             return replace(node, function="leaky_relu", args=(float(np.float32(0.1)),))
