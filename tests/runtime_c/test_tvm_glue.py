@@ -217,8 +217,9 @@ def test_wrong_calls(glue: Library) -> None:
 
 def test_damaged_images(glue: Library) -> None:
     x, y = np.ones(SHAPE, np.float32), np.full(SHAPE, 5, np.float32)
-    data = identity(("float32", "float32")).data
-    keep = []  # verified images are known by address and checksum, so no address may come back here
+    # Verified images are known by address and checksum: here neither may repeat.
+    data = identity(("float32", "float32"), name="damaged").data
+    keep = []
     for at in range(0, len(data), 7):
         damaged = bytearray(data)
         damaged[at] ^= 0x10
