@@ -37,3 +37,5 @@ ffibuilder.set_source("byoc_accel._wia_sim", '#include "wia_sim.h"\n', sources=s
 if __name__ == "__main__":
     os.chdir(ROOT)
     ffibuilder.compile(verbose=False)
+    for source in sources():
+        Path(source).with_suffix(".o").unlink(missing_ok=True)

@@ -220,9 +220,12 @@ class Clocked:
         self.log.append((name, mnemonic, self.now, end, end + latency))
         self.visible[name] = max(self.visible[name], end + latency)
         if last:
-            chained = mnemonic == "conv" and work.inst.chain
+            given = end + latency
+            if mnemonic in ("conv", "dwc") and work.inst.chain:
+                # The n-th last position is done n cycles before the end; a post takes the first one when given.
+                given = max(self.now, end - work.geometry.width * work.geometry.height) + latency
             for taker in work.inst.signal_units:
-                self.calendar[self.now + latency if chained else end + latency].append((name, taker))
+                self.calendar[given].append((name, taker))
 
     def busy_cycles(self, work: Work) -> int:
         i, g, t = work.inst, work.geometry, self.target

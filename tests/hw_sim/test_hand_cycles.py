@@ -152,6 +152,17 @@ def test_post_chained_to_conv() -> None:
     assert result.total.unit("post").stall_cycles("token:array") == 54 - 50
 
 
+def test_post_chained_to_dwc() -> None:
+    # As test_post_after_conv up to the decode of the taps at 51. rows_in = columns_in = 5: pass 51..76, visible 79.
+    # The token comes 4 * 4 cycles before that, at 63: post 63..79, whose last read at 78 is of the position that the
+    # pass finished in cycle 75. visible 89, 90 cycles.
+    taps = inst("dwc", columns=4, chain=1, signal=("post",), payload=pack_taps(np.ones((2, 2, 4), np.int8)))
+    result = run(WIDE_FETCH, inst("ageo", width=4, height=4, runs_x=2, runs_y=2, run_x_stride=4, run_y_stride=40,
+                                  x_step=4, y_step=40), par(), inst("pgeo", width=4, height=4), taps,
+                 inst("post", wait=("array",), columns=4), HALT)
+    assert result.cycles == 90
+
+
 def test_loop_fetches_again() -> None:
     # loop   word 0, D = 33; sync_in word 1, D = 34, dma_in 35..36; endl word 2, D = 35: jump
     # fetch issues the body anew at 36, available 69: sync_in D = 69, dma_in 70..71; endl D = 70: jump

@@ -1,0 +1,133 @@
+/* fuzz_program.c: any bytes as a program for the simulator.
+ *
+ * Input: byte 0 chooses a target, byte 1 the memories' content, byte 2 the kernel, the rest is the program. Besides
+ * what the sanitizers find, three things must hold: every mode stops with the same fault at the same place, results
+ * do not depend on timing, cycles do not depend on arithmetic.
+ *
+ * libFuzzer: clang -fsanitize=fuzzer,address,undefined -Ihw_sim/include -Iruntime_c/include tests/fuzz/fuzz_program.c
+ * and the C files of hw_sim/src but main.c; with any compiler: add tests/fuzz/replay.c and name the inputs.
+ */
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "wia/gen/wia_target.h"
+#include "wia_sim.h"
+
+enum { HEADER_BYTES = 3, INPUT_BYTES = 700, OUTPUT_BYTES = 300, WORK_LIMIT_CYCLES = 1 << 16 };
+
+/* Rows, columns, port, accumulator entries, fetch width, queue, loop depth, registers, line buffer rows. */
+static const uint32_t targets[][9] = {
+    {4, 4, 4, 32, 4, 2, 4, 8, 3},
+    {16, 16, 16, 64, 8, 8, 4, 8, 3},
+    {32, 32, 64, 16, 64, 1, 8, 8, 15},
+    {1, 1, 1, 4, 1, 1, 1, 2, 0},
+    {7, 19, 23, 9, 24, 3, 2, 3, 2},
+};
+
+static void put(uint8_t *at, uint32_t value)
+{
+    at[0] = (uint8_t)value;
+    at[1] = (uint8_t)(value >> 8);
+    at[2] = (uint8_t)(value >> 16);
+    at[3] = (uint8_t)(value >> 24);
+}
+
+static void write_target(uint8_t *bytes, uint8_t choice)
+{
+    const uint32_t *n = targets[choice % (sizeof targets / sizeof targets[0])];
+    const uint32_t numbers[WIA_TARGET_FIELDS] = {
+        n[0], n[1], 3, 1 + choice % 2u, choice % 3u, 1024 + n[0], n[2], n[8], 16, 1, n[3], 5, 4,
+        n[4], choice % 40u, 64 + choice, n[5], n[6], n[7], 8, choice % 9u, 16, 4096};
+    size_t i;
+
+    for (i = 0; i < WIA_TARGET_FIELDS; i++)
+        put(bytes + 4u * i, numbers[i]);
+}
+
+typedef struct {
+    wia_sim_stats_t stats;
+    uint8_t output[OUTPUT_BYTES];
+} result_t;
+
+static void must(int condition, const char *what)
+{
+    if (!condition) {
+        fprintf(stderr, "fuzz_program: %s\n", what);
+        abort();
+    }
+}
+
+static void run(const uint8_t *data, size_t size, int mode, int kernel, result_t *out)
+{
+    uint8_t target[WIA_TARGET_BYTES];
+    uint8_t *input = calloc(INPUT_BYTES, 1), *output = calloc(OUTPUT_BYTES, 1);
+    wia_sim_buffer_t buffers[3] = {{NULL, INPUT_BYTES, 0}, {NULL, OUTPUT_BYTES, 1}, {NULL, 0, 1}};
+    wia_sim_program_t program = {data + HEADER_BYTES, size - HEADER_BYTES, buffers, 3, NULL, NULL, 0};
+    wia_sim_desc_t desc;
+    wia_sim_t *sim;
+    size_t bytes;
+
+    memset(&desc, 0, sizeof desc);
+    write_target(target, data[0]);
+    desc.target = target;
+    desc.mode = mode;
+    desc.fill = data[1] % 3;
+    desc.kernel = kernel;
+    desc.work_limit_cycles = WORK_LIMIT_CYCLES;
+    bytes = wia_sim_size(&desc);
+    must(bytes != 0u, "the target is refused");
+    sim = malloc(bytes);
+    must(sim != NULL && input != NULL && output != NULL, "no memory");
+    must(wia_sim_init(sim, bytes, &desc) == WIA_SIM_OK, "init failed");
+    buffers[0].data = input;
+    buffers[1].data = output;
+    must(wia_sim_load(sim, &program) == WIA_SIM_OK, "load failed");
+    wia_sim_run(sim);
+    wia_sim_stats(sim, &out->stats);
+    memcpy(out->output, output, OUTPUT_BYTES);
+    free(sim);
+    free(input);
+    free(output);
+}
+
+static int usable(int kernel)
+{
+    uint8_t target[WIA_TARGET_BYTES];
+    wia_sim_desc_t desc;
+    wia_sim_t *sim;
+    size_t bytes;
+    int fault;
+
+    memset(&desc, 0, sizeof desc);
+    write_target(target, 0);
+    desc.target = target;
+    desc.kernel = kernel;
+    bytes = wia_sim_size(&desc);
+    sim = malloc(bytes);
+    fault = wia_sim_init(sim, bytes, &desc);
+    free(sim);
+    return fault == WIA_SIM_OK;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static result_t full, functional, counts;
+    int kernel;
+
+    if (size < HEADER_BYTES)
+        return 0;
+    kernel = WIA_SIM_KERNEL_PORTABLE + data[2] % 3;
+    kernel = usable(kernel) ? kernel : WIA_SIM_KERNEL_PORTABLE;
+    run(data, size, WIA_SIM_FULL, kernel, &full);
+    run(data, size, WIA_SIM_FUNCTIONAL, WIA_SIM_KERNEL_PORTABLE, &functional);
+    run(data, size, WIA_SIM_COUNTS, kernel, &counts);
+    must(full.stats.fault == functional.stats.fault && full.stats.fault == counts.stats.fault, "faults differ");
+    must(full.stats.fault_offset == functional.stats.fault_offset &&
+         full.stats.fault_offset == counts.stats.fault_offset, "places of the fault differ");
+    must(memcmp(full.output, functional.output, OUTPUT_BYTES) == 0, "results depend on timing or kernel");
+    must(memcmp(&full.stats.total, &counts.stats.total, sizeof full.stats.total) == 0,
+         "cycles depend on arithmetic");
+    return 0;
+}
