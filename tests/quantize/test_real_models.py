@@ -1,4 +1,4 @@
-"""Real int8 models, operator by operator and whole: TFLite's reference kernels and TVM's own lowering, byte for byte."""
+"""Real int8 models, by operator and whole: TFLite's reference kernels and TVM's own lowering, byte for byte."""
 
 from __future__ import annotations
 

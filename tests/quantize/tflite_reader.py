@@ -1,4 +1,4 @@
-"""int8 TFLite files as Regions, read with the flatbuffers classes of the `tflite` package: no TVM, no importer of ours."""
+"""int8 TFLite files as Regions, read with the flatbuffers classes of the `tflite` package: no TVM, no importer."""
 
 from __future__ import annotations
 
