@@ -55,9 +55,18 @@ class _Log:
     entries: list[tuple[int, Footprint, int]] = field(default_factory=list)  # start, shape, label
     bounds: np.ndarray = field(default_factory=lambda: np.zeros((16, 2), np.int64))
 
+    @property
+    def full(self) -> bool:
+        return len(self.entries) == len(self.bounds)
+
+    def forget(self, up_to: int) -> None:
+        """Drop entries with numbers up to `up_to`; make room for as many again as are left."""
+        first = bisect_right(self.numbers, up_to)
+        del self.numbers[:first], self.entries[:first]
+        left = self.bounds[first:]
+        self.bounds = np.concatenate((left, np.zeros((max(16, len(left)), 2), np.int64)))
+
     def add(self, number: int, start: int, shape: Footprint, label: int) -> None:
-        if len(self.entries) == len(self.bounds):
-            self.bounds = np.concatenate((self.bounds, np.zeros_like(self.bounds)))
         self.bounds[len(self.entries)] = start, start + shape.span
         self.numbers.append(number)
         self.entries.append((start, shape, label))
@@ -134,7 +143,10 @@ class Order:
                 found = log.conflict(after, start, shape) if log else None
                 if found is not None:
                     return found
-        self.logs.setdefault((memory, event.unit, write), _Log()).add(event.number, start, shape, label)
+        log = self.logs.setdefault((memory, event.unit, write), _Log())
+        if log.full:  # what every other unit knows to be done cannot race any more
+            log.forget(min(clock[event.unit] for unit, clock in enumerate(self.known) if unit != event.unit))
+        log.add(event.number, start, shape, label)
         return None
 
     def left_over(self) -> list[str]:

@@ -9,6 +9,7 @@ from .table import CODECS, INSTRUCTIONS, ISA_VERSION, ROUNDINGS, UNITS, Instruct
 
 ROWS = sorted(INSTRUCTIONS, key=lambda row: row.opcode)
 SOURCE = Path(__file__).with_name("manual.md")
+SEMANTICS = Path(__file__).with_name("semantics.py")
 
 
 def manual(first_line: str) -> str:
@@ -20,6 +21,7 @@ def manual(first_line: str) -> str:
         "codecs": _numbered(CODECS),
         "summary": _summary(),
         "instructions": "\n\n".join(_entry(row) for row in ROWS),
+        "semantics": _semantics(),
         "target": _target(),
     }
     text = SOURCE.read_text(encoding="utf-8")
@@ -49,6 +51,12 @@ def _target() -> str:
     lines = ["| number | range | unit | meaning |", "|---|---|---|---|"]
     lines += [f"| {f.table}.{f.key} | {f.low}..{f.high} | {f.unit} | {f.meaning} |" for f in TARGET_FIELDS]
     return "\n".join(lines)
+
+
+def _semantics() -> str:
+    """The functions of isa/semantics.py as they stand there."""
+    source = SEMANTICS.read_text(encoding="utf-8")
+    return f"```python\n{source[source.index('def requantize('):].rstrip()}\n```"
 
 
 def _entry(row: Instruction) -> str:
