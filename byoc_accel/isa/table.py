@@ -90,7 +90,8 @@ _SYNC = (_OP, _WAIT, _SIGNAL, _r(16))
 
 _TILE_WORK = (
     _OP, _WAIT, _SIGNAL,
-    _flag("chain", "give tokens early: array.latency_cycles after the last pass has width * height cycles left (a conv: after it starts)"),
+    _flag("chain", "give tokens early: array.latency_cycles after the last pass has width * height cycles left "
+                   "(a conv: after it starts)"),
     _flag("accumulate", "add to the accumulators instead of starting from zero"),
     _CODEC, _r(10),
     _u("ifm_address", 24, "bytes; first reduction byte of position (0, 0)"),
@@ -205,7 +206,8 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
                  Field("r_reg", 3, "unsigned", "address register added"), _r(5)),
                 "For every position: v = source; v = clamp(requantize(v + bias) + zero_point); with residual "
                 "v = clamp(requantize_out(requantize_a((v - zero_point_a) << left_shift) + requantize_b((r - "
-                "zero_point_b) << left_shift)) + zero_point_out); with table v = table[v + 128]; write `columns` bytes.",
+                "zero_point_b) << left_shift)) + zero_point_out); with table v = table[v + 128]; write `columns` "
+                "bytes.",
                 "width * height * max(1, reads), reads = (window_x * window_y if source_sram) + (1 if residual); "
                 "visible post.latency_cycles later",
                 notes="An instruction that reads the SRAM starts after every earlier post instruction is visible."),
