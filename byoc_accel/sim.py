@@ -6,6 +6,7 @@ keeps one simulator, and its memory contents, over several runs. Cycles are exac
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -150,7 +151,7 @@ def _choice(what: str, name: str, names: tuple[str, ...]) -> int:
     return names.index(name)
 
 
-def _buffer(index: int, array: np.ndarray | None, writable: bool) -> tuple[object, int]:
+def _buffer(index: int, array: np.ndarray | None, writable: bool) -> tuple[Any, int]:
     if array is None:
         return ffi.NULL, 0
     if array.dtype != np.int8 or not array.flags.c_contiguous or (writable and not array.flags.writeable):
@@ -171,11 +172,11 @@ def _check(fault: int, where: str) -> None:
         raise RunError(f"{where}: {ffi.string(lib.wia_sim_fault_text(fault)).decode()}", _CODES[fault])
 
 
-def _lines(trace: object, used: int) -> tuple[str, ...]:
+def _lines(trace: Any, used: int) -> tuple[str, ...]:
     return tuple(ffi.string(trace).decode().splitlines()) if used else ()
 
 
-def _counters(c: object) -> Counters:
+def _counters(c: Any) -> Counters:
     units = tuple(UnitStats(name, c.busy[i], tuple((r, n) for r, n in zip(REASONS, c.stall[i]) if n))
                   for i, name in enumerate(UNIT_NAMES))
     return Counters(cycles=c.cycles, units=units, bytes=tuple(zip(STREAMS, c.bytes)), macs=c.macs,
