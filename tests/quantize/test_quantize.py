@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 from dataclasses import replace
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -199,6 +200,29 @@ def test_unencodable_scales_are_named():
     zero = replace(node, acc_scale=np.array([1, 0], np.float32))
     with pytest.raises(QuantizeError, match="'dense' channel 1: scale is 0.0"):
         quantize(replace(base, tensors=(tensors[0], replace(tensors[1], scale=1.0)), nodes=(zero,)))
+
+
+def test_tflite_takes_the_product_of_scales_in_double():
+    """TVM's importer rounds x.scale * w.scale to float32 first; the multipliers differ in their last digits."""
+    x_scale, w_scale, y_scale = (float(np.float32(v)) for v in (0.0123456, 0.00765432, 0.0311))
+    base = chain((1, 1, 1, 4), conv(np.ones((1, 1, 1, 4)), name="dense"))
+    tensors = tuple(
+        replace(t, dtype="int8", scale=s, zero_point=0) for t, s in zip(base.tensors, (x_scale, y_scale))
+    )
+    product = np.array([np.float32(x_scale) * np.float32(w_scale)])
+    node = replace(
+        base.nodes[0],
+        weight=np.ones((1, 1, 1, 4), np.int8),
+        weight_scale=np.array([w_scale], np.float32),
+        acc_scale=product,
+    )
+    multipliers = []
+    for rounding in ("upward", "double"):
+        region = replace(base, tensors=tensors, nodes=(replace(node, rounding=rounding),))
+        multipliers.append(quantize(region)[0].nodes[0].multiplier[0])
+    exact = Fraction(x_scale) * Fraction(w_scale) / Fraction(y_scale)
+    assert multipliers[1] == round(exact * 2**39) != multipliers[0]
+    assert multipliers[0] == round(Fraction(float(product[0])) / Fraction(y_scale) * 2**39)
 
 
 def test_unknown_scale_mode():

@@ -119,11 +119,13 @@ def test_whole_layer_zero_gives_zeros_b24():
 
 def test_constant_results_far_above_their_range_b27():
     """The bias cancels what the weights give on the calibration data: the range is tiny, results may be large."""
-    weight = np.full((1, 1, 1, 4), 1000.0, np.float32)
-    region = chain((1, 1, 1, 4), conv(weight, [-4000.0]))
-    samples = [[np.ones((1, 4, 1, 1), np.float32)]]
+    weight = np.full((1, 1, 1, 4), 1e6, np.float32)
+    region = chain((1, 1, 1, 4), conv(weight, [-4e6 + 0.5]))
+    samples = [[np.ones((1, 4, 1, 1), np.float32)]]  # 0.5 on these, -4e6 on others: 2e9 steps of 0.5 / 255
     qregion, _ = quantize(region, samples)
-    verify(qregion)  # the scale of y has a floor, so that nothing wraps for other inputs
+    verify(qregion)
+    y = qregion.by_name()["y0"]
+    assert y.scale == pytest.approx(8e6 * 2.0 ** -29, rel=0.01)
 
 
 @pytest.mark.parametrize("sign", [1, -1])
