@@ -1,11 +1,10 @@
 """Build of the cffi module ``byoc_accel._wia_runtime``: the C runtime in front of the simulator.
 
-setup.py names `ffibuilder`; ``python runtime_c/build.py`` builds in place, into byoc_accel/. Paths are relative
-to the repository's root, as setuptools wants them.
+setup.py names `ffibuilder`; ``make`` or ``python setup.py build_ext --inplace`` builds it into byoc_accel/. Paths are
+relative to the repository's root, as setuptools wants them.
 """
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 from cffi import FFI
@@ -55,7 +54,3 @@ ffibuilder = FFI()
 ffibuilder.cdef(DECLARATIONS)
 ffibuilder.set_source("byoc_accel._wia_runtime", '#include "wia/wia.h"\n#include "hal_sim.h"\n', sources=sources(),
                       include_dirs=INCLUDE_DIRS, extra_compile_args=["-std=c11", "-O2", "-g0"])
-
-if __name__ == "__main__":
-    os.chdir(ROOT)
-    ffibuilder.compile(verbose=False)

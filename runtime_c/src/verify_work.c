@@ -145,6 +145,8 @@ static int check_array(const wia_verifier_t *v, const wia_conv_t *x, uint32_t by
 
     if (code != WIA_OK)
         return code;
+    if (x->codec != WIA_CODEC_RAW)
+        return wia_refuse(v, WIA_E_OPCODE);
     axes[0].count = g->height;
     axes[0].stride = g->y_step;
     axes[1].count = g->width;
