@@ -124,7 +124,7 @@ def _stack(works: Sequence[Work], columns: int) -> tuple[np.ndarray, np.ndarray]
 
 
 def _mask_columns(values: np.ndarray, on: np.ndarray, row_work: np.ndarray) -> tuple[np.ndarray, tuple]:
-    """Columns that stay on, and control symbol, bits and size per work: 0, or 1 and a bit per column, column 0 first."""
+    """Columns that stay on; control symbol and its bits per work: 0, or 1 and a bit per column, column 0 first."""
     starts = np.flatnonzero(np.diff(row_work, prepend=-1))
     live = np.logical_or.reduceat(values != 0, starts, axis=0)
     masked = (on & ~live).sum(axis=1) >= FEWEST_MASKED_COLUMNS

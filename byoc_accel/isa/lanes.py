@@ -114,9 +114,11 @@ def plan_tables(layers: Sequence[Sequence[Work]], shape: LaneShape) -> list[tupl
 
     Consecutive layers share a table where that saves more than a wtab costs.
     """
-    chosen = [choose_table(works, shape) for works in layers]
-    kinds = [(table.centre, table.masks) for table, _ in chosen]
-    counts = [batch.counts for _, batch in chosen]
+    kinds, counts = [], []
+    for works in layers:
+        table, batch = choose_table(works, shape)
+        kinds.append((table.centre, table.masks))
+        counts.append(batch.counts)
     best, cut = [0.0], [0]
     for stop in range(1, len(layers) + 1):
         options = []
@@ -140,7 +142,7 @@ def plan_tables(layers: Sequence[Sequence[Work]], shape: LaneShape) -> list[tupl
 
 def _entropy_bits(counts: np.ndarray) -> float:
     used = counts[counts > 0]
-    return float(used @ (np.log2(used.sum()) - np.log2(used)))
+    return float(used @ (np.log2(max(used.sum(), 1)) - np.log2(used)))
 
 
 class _Lane:
