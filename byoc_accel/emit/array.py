@@ -58,11 +58,11 @@ def convolve(ctx: Context, ifm: Operand, taps: Taps, area: Area, shape: tuple[in
 
     Returns the number of the conv instruction.
     """
-    runs_x, run_bytes = runs_of(shape, taps.dilation[1], ifm.channels)
-    ctx.configure("ageo", width=area.width, height=area.height, x_step=taps.stride[1] * ifm.channels,
-                  y_step=taps.stride[0] * ifm.pitch_bytes, run_bytes=run_bytes, runs_x=runs_x, runs_y=shape[1],
-                  run_x_stride=taps.dilation[1] * ifm.channels if runs_x > 1 else 0,
-                  run_y_stride=taps.dilation[0] * ifm.pitch_bytes)
+    runs_x, run_bytes = runs_of(shape, taps.dilation[1], ifm.position_bytes)
+    ctx.configure("ageo", width=area.width, height=area.height, x_step=taps.stride[1] * ifm.position_bytes,
+                  y_step=taps.stride[0] * ifm.row_bytes, run_bytes=run_bytes, runs_x=runs_x, runs_y=shape[1],
+                  run_x_stride=taps.dilation[1] * ifm.position_bytes if runs_x > 1 else 0,
+                  run_y_stride=taps.dilation[0] * ifm.row_bytes)
     address = ifm.at(area.y * taps.stride[0] + taps.origin[0], area.x * taps.stride[1] + taps.origin[1], channel)
     acc = Access("acc", acc_base, acc_base + area.positions)
     return ctx.builder.add("conv", "array", (ifm.access,), (acc,), ifm_address=address, ifm_reg=ifm.register,
@@ -154,8 +154,8 @@ def depthwise(ctx: Context, ifm: Operand, taps: Taps, area: Area, weight: np.nda
 def _depthwise_geometry(ctx: Context, ifm: Operand, taps: Taps, area: Area, kernel: tuple[int, ...],
                         swapped: bool) -> None:
     """ageo for one pass; with `swapped` the instruction's x axis is the tensor's y axis."""
-    axis_y = (area.height, taps.stride[0] * ifm.pitch_bytes, kernel[0], taps.dilation[0] * ifm.pitch_bytes)
-    axis_x = (area.width, taps.stride[1] * ifm.channels, kernel[1], taps.dilation[1] * ifm.channels)
+    axis_y = (area.height, taps.stride[0] * ifm.row_bytes, kernel[0], taps.dilation[0] * ifm.row_bytes)
+    axis_x = (area.width, taps.stride[1] * ifm.position_bytes, kernel[1], taps.dilation[1] * ifm.position_bytes)
     fast, slow = (axis_y, axis_x) if swapped else (axis_x, axis_y)
     ctx.configure("ageo", width=fast[0], height=slow[0], x_step=fast[1], y_step=slow[1], run_bytes=1,
                   runs_x=fast[2], runs_y=slow[2], run_x_stride=fast[3], run_y_stride=slow[3])

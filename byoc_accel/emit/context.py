@@ -4,7 +4,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..quantize.qregion import QTensor
-from ..schedule.plan import Place, Plan, Stage, StepPlan
+from ..schedule.plan import Place, Plan, Stage, StepPlan, result_shape
 from ..target import Target
 from .builder import Access, Builder
 
@@ -13,19 +13,19 @@ from .builder import Access, Builder
 class Operand:
     """A tensor block as an instruction sees it in SRAM.
 
-    Position (y, x), counted from the block's first row, starts at base + y * pitch_bytes + x * channels, plus the
-    address register `register`; `access` is every byte that the step may touch.
+    Position (y, x), counted from the block's first row, starts at base + y * row_bytes + x * position_bytes, plus
+    the address register `register`; `access` is every byte that the step may touch.
     """
 
     base: int
-    pitch_bytes: int
-    channels: int
+    row_bytes: int
+    position_bytes: int
     register: int
     access: Access
 
     def at(self, y: int, x: int, channel: int = 0) -> int:
         """SRAM address (before the register is added)."""
-        return self.base + y * self.pitch_bytes + x * self.channels + channel
+        return self.base + y * self.row_bytes + x * self.position_bytes + channel
 
 
 @dataclass(frozen=True)
@@ -79,22 +79,34 @@ class Context:
         memory: str | int = "sram" if place.buffer is None else place.buffer
         return Access(memory, place.address, place.address + place.layout.bytes)
 
-    def operand(self, plan: StepPlan, name: str, row: int, stage_row: int, block: Block, register: int,
-                padded: bool) -> Operand:
-        """Operand for a block that starts at tensor row `row`.
+    def source(self, plan: StepPlan, name: str, row: int, stage_row: int, block: Block, register: int) -> Operand:
+        """First operand of a block, from tensor row `row` on.
 
-        For a staged tensor the staging buffer starts with tensor row `stage_row`, and holds whole padded rows when
-        `padded`; `register` is the one in use for tensors in SRAM.
+        A staging buffer holds whole padded rows, from tensor row `stage_row` on; `register` is the one in use for
+        tensors in SRAM.
         """
         place, stage = self.places[name], plan.stage(name)
         layout = place.layout
         if stage is None:
-            return Operand(place.address + layout.offset(row, 0), layout.pitch_bytes, layout.channels, register,
+            return Operand(place.start(None, row), layout.pitch_bytes, layout.channels, register,
                            self.place_access(name))
-        pitch = layout.pitch_bytes if padded else layout.width * layout.channels
-        left = layout.border[1] * layout.channels if padded else 0
         base, access = self.stage_access(stage, block)
-        return Operand(base + (row - stage_row) * pitch + left, pitch, layout.channels, block.stage_register, access)
+        return Operand(base + (row - stage_row) * layout.pitch_bytes + layout.border[1] * layout.channels,
+                       layout.pitch_bytes, layout.channels, block.stage_register, access)
+
+    def result(self, plan: StepPlan, name: str, row: int, block: Block, register: int) -> Operand:
+        """Result or residual of a block, counted from row 0 of what the step computes.
+
+        Staging buffers are tight and hold rows from `row` on.
+        """
+        place, stage = self.places[name], plan.stage(name)
+        part = getattr(plan.step, "part", None) if name == plan.step.y else None
+        if stage is None:
+            return Operand(place.start(part, 0), place.row_bytes(part), place.position_bytes(part), register,
+                           self.place_access(name))
+        _, width, channels = result_shape(plan.step, self.tensors[plan.step.y])
+        base, access = self.stage_access(stage, block)
+        return Operand(base - row * width * channels, width * channels, channels, block.stage_register, access)
 
     def stage_access(self, stage: Stage, block: Block) -> tuple[int, Access]:
         """Address of a block's staging buffer without the block's register, and the bytes it really is."""

@@ -8,7 +8,7 @@ import numpy as np
 from ..errors import ScheduleError
 from ..quantize.qregion import QConv
 from ..schedule.geometry import block_input_rows, is_depthwise
-from ..schedule.plan import ConvStep, Place, StepPlan
+from ..schedule.plan import ConvStep, Place, StepPlan, result_shape
 from .array import Area, Taps, convolve, depthwise, pack_tile
 from .context import Block, Context, Operand
 from .moves import load_stage, store_stage, tight
@@ -92,7 +92,7 @@ def _loop(ctx: Context, plan: StepPlan, step: ConvStep, groups: list[Group]) -> 
 
 def _advance(ctx: Context, plan: StepPlan, step: ConvStep, registers: dict[int, int]) -> None:
     """Move address registers to the next block; the last block ends with the tensor and may overlap."""
-    last_row = ctx.tensors[step.y].shape[1] - plan.blocks.rows
+    last_row = result_shape(step, ctx.tensors[step.y])[0] - plan.blocks.rows
     for register, row_bytes in registers.items():
         ctx.builder.control("addr", reg=register, increment=plan.blocks.rows * row_bytes, limit=last_row * row_bytes)
 
@@ -100,7 +100,7 @@ def _advance(ctx: Context, plan: StepPlan, step: ConvStep, registers: dict[int, 
 def _registers(ctx: Context, plan: StepPlan, step: ConvStep) -> tuple[dict[int, int], dict[int, int]]:
     """Address registers and the bytes by which each moves per output row: those of loads, and the others."""
     loads: dict[int, int] = {}
-    others: dict[int, int] = {OFM: ctx.places[step.y].layout.pitch_bytes}
+    others: dict[int, int] = {OFM: ctx.places[step.y].row_bytes(step.part)}
     staged = plan.stage(step.x) is not None
     (loads if staged else others)[IFM] = step.conv.stride[0] * ctx.places[step.x].layout.pitch_bytes
     if step.residual is not None and not (step.residual == step.x and staged):
@@ -128,15 +128,14 @@ def _load(ctx: Context, plan: StepPlan, step: ConvStep, turn: Turn) -> None:
 
 def _compute(ctx: Context, plan: StepPlan, step: ConvStep, groups: list[Group], turn: Turn) -> None:
     """Every column chunk and channel group of a block."""
-    ifm = ctx.operand(plan, step.x, 0, -step.conv.padding[0], turn.block, turn.register(IFM), padded=True)
-    ofm = ctx.operand(plan, step.y, 0, 0, turn.block, turn.register(OFM), padded=False)
+    ifm = ctx.source(plan, step.x, 0, -step.conv.padding[0], turn.block, turn.register(IFM))
+    ofm = ctx.result(plan, step.y, 0, turn.block, turn.register(OFM))
     residual = None
     if step.residual is not None:
         shared = step.residual == step.x and plan.stage(step.x) is not None  # read from the staged input itself
-        residual = ifm if shared else ctx.operand(plan, step.residual, 0, 0, turn.block, turn.register(RESIDUAL),
-                                                  padded=False)
+        residual = ifm if shared else ctx.result(plan, step.residual, 0, turn.block, turn.register(RESIDUAL))
     tail = _tail(ctx, step, residual)
-    width = ctx.tensors[step.y].shape[2]
+    _, width, _ = result_shape(step, ctx.tensors[step.y])
     for x in range(0, width, plan.blocks.columns):
         area = Area(0, x, plan.blocks.rows, min(plan.blocks.columns, width - x))
         _channel_groups(ctx, step, groups, ifm, ofm, tail, area)
@@ -147,10 +146,10 @@ def _store(ctx: Context, plan: StepPlan, step: ConvStep, turn: Turn) -> None:
     if plan.stage(step.y) is None:
         return
     rows = plan.blocks.rows
-    store_stage(ctx, plan, step.y, ctx.places[step.y], 0, rows, turn.block, turn.register(OFM))
+    store_stage(ctx, plan, ctx.places[step.y], 0, rows, turn.block, turn.register(OFM))
     for index, (name, sink) in enumerate(plan.stores):
         place = Place(tight(ctx.places[name].layout), sink.offset, sink.buffer)
-        store_stage(ctx, plan, step.y, place, 0, rows, turn.block, turn.register(SINK + index))
+        store_stage(ctx, plan, place, 0, rows, turn.block, turn.register(SINK + index))
 
 
 def _tail(ctx: Context, step: ConvStep, residual: Operand | None) -> Tail:
@@ -224,8 +223,8 @@ def _dense_weight(conv: QConv, first: int, last: int) -> tuple[np.ndarray, int]:
 
 def _grid(area: Area, ofm: Operand, residual: Operand | None, swapped: bool) -> Grid:
     """Post geometry in the order in which the array fills accumulator entries."""
-    out = (ofm.channels, ofm.pitch_bytes)
-    other = (residual.channels, residual.pitch_bytes) if residual is not None else (0, 0)
+    out = (ofm.position_bytes, ofm.row_bytes)
+    other = (residual.position_bytes, residual.row_bytes) if residual is not None else (0, 0)
     if swapped:
         return Grid(area.height, area.width, out[::-1], other[::-1])
     return Grid(area.width, area.height, out, other)

@@ -4,11 +4,11 @@ from __future__ import annotations
 from ..isa.encode import encode
 from ..quantize.qregion import QTensor
 from ..schedule.geometry import is_depthwise
-from ..schedule.plan import ConvStep, Plan, PoolStep, Step, StepPlan
+from ..schedule.plan import ConvStep, Plan, PoolStep, Step, StepPlan, result_shape
 from ..target import Target
 from .context import Context
 from .conv import emit_conv
-from .moves import fill_border, load_input, store_result
+from .moves import clear, fill_border, load_input, store_result
 from .pool import emit_element, emit_pool
 from .program import Layer, Program
 
@@ -29,6 +29,9 @@ def _emit_step(ctx: Context, plan: StepPlan) -> None:
         fill_border(ctx, name)
     for name in plan.loads:
         load_input(ctx, name)
+    part = getattr(plan.step, "part", None)
+    if part is not None and part.clear is not None:
+        clear(ctx, plan.step.y, part.clear)
     if isinstance(plan.step, ConvStep):
         emit_conv(ctx, plan)
     elif isinstance(plan.step, PoolStep):
@@ -72,5 +75,5 @@ def macs(step: Step, tensors: dict[str, QTensor]) -> int:
     """Multiply-accumulates of the model's operator (padding counted, as TFLite and Vela do)."""
     if not isinstance(step, ConvStep):
         return 0
-    _, height, width, _ = tensors[step.conv.y].shape
+    height, width, _ = result_shape(step, tensors[step.y])
     return height * width * step.conv.weight.size

@@ -1,7 +1,7 @@
 """Data movement: loads, stores and borders, as instructions."""
 from __future__ import annotations
 
-from ..schedule.plan import Layout, Place, Source, StepPlan
+from ..schedule.plan import Layout, Place, Source, StepPlan, result_shape
 from .builder import Access
 from .context import Block, Context
 
@@ -37,18 +37,39 @@ def load_stage(ctx: Context, plan: StepPlan, name: str, first: int, rows: int, b
                     sram_reg=block.stage_register, **shape)
 
 
-def store_stage(ctx: Context, plan: StepPlan, name: str, place: Place, first: int, rows: int, block: Block,
+def store_stage(ctx: Context, plan: StepPlan, place: Place, first: int, rows: int, block: Block,
                 register: int) -> None:
-    """Copy `rows` rows of a result from its (tight) staging buffer into external `place`, from row `first` on."""
-    stage = plan.stage(name)
+    """Copy `rows` rows of the step's result from its (tight) staging buffer into external `place`, which holds the
+    whole tensor, from row `first` of the result on."""
+    step = plan.step
+    stage, part = plan.stage(step.y), getattr(step, "part", None)
     assert stage is not None and place.buffer is not None
-    layout = place.layout
-    row = layout.width * layout.channels
-    access = Access(place.buffer, place.address, place.address + layout.bytes)
+    _, width, channels = result_shape(step, ctx.tensors[step.y])
+    access = Access(place.buffer, place.address, place.address + place.layout.bytes)
     address, source = ctx.stage_access(stage, block)
     ctx.builder.add("store", "dma_out", (source,), (access,), binding=place.buffer,
-                    external_offset=place.address + layout.offset(first, 0), external_reg=register,
-                    sram_address=address, sram_reg=block.stage_register, **_rows(rows, row, layout.pitch_bytes, row))
+                    external_offset=place.start(part, first), external_reg=register, sram_address=address,
+                    sram_reg=block.stage_register,
+                    **_scatter(rows, width, channels, place.row_bytes(part), place.position_bytes(part)))
+
+
+def _scatter(rows: int, width: int, channels: int, row_bytes: int, position_bytes: int) -> dict[str, int]:
+    """Fields of a store from tight rows to rows whose positions lie `position_bytes` apart."""
+    if position_bytes == channels:
+        return _rows(rows, width * channels, row_bytes, width * channels)
+    return {"row_bytes": channels, "rows": width, "external_row_stride": position_bytes, "sram_row_stride": channels,
+            "planes": rows, "external_plane_stride": row_bytes, "sram_plane_stride": width * channels}
+
+
+def clear(ctx: Context, name: str, value: int) -> None:
+    """Write `value` into a whole tensor in SRAM, without its border."""
+    place = ctx.places[name]
+    layout = place.layout
+    row = layout.width * layout.channels
+    whole = layout.is_tight
+    ctx.builder.add("fill", "dma_in", (), (ctx.place_access(name),), value=value,
+                    sram_address=place.start(None, 0), row_bytes=row * layout.height if whole else row,
+                    rows=1 if whole else layout.height, sram_row_stride=0 if whole else layout.pitch_bytes)
 
 
 def fill_border(ctx: Context, name: str) -> None:

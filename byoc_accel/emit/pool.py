@@ -66,8 +66,8 @@ def emit_pool(ctx: Context, plan: StepPlan) -> None:
 
     for number, row in _ahead(plan, height, load):
         block = _block(plan, number)
-        ifm = ctx.operand(plan, step.x, 0, _input_rows(pool, row, rows, in_height)[0], block, 0, padded=True)
-        ofm = ctx.operand(plan, step.y, 0, row, block, 0, padded=False)
+        ifm = ctx.source(plan, step.x, 0, _input_rows(pool, row, rows, in_height)[0], block, 0)
+        ofm = ctx.result(plan, step.y, row, block, 0)
         for seg_y in axis_y:
             start, stop = max(seg_y.start, row), min(seg_y.stop, row + rows)
             if start < stop:
@@ -123,11 +123,11 @@ def _pool_part(ctx: Context, plan: StepPlan, pool: QPool, ifm: Operand, ofm: Ope
 
 def _maximum(ctx: Context, ifm: Operand, ofm: Operand, taps: Taps, kernel: tuple[int, int], area: Area) -> None:
     stride = taps.stride
-    grid = Grid(area.width, area.height, (ofm.channels, ofm.pitch_bytes),
-                source=(stride[1] * ifm.channels, stride[0] * ifm.pitch_bytes), window=kernel[::-1],
-                window_strides=(ifm.channels, ifm.pitch_bytes))
-    for first in range(0, ifm.channels, ctx.target.array_columns):
-        columns = min(ctx.target.array_columns, ifm.channels - first)
+    grid = Grid(area.width, area.height, (ofm.position_bytes, ofm.row_bytes),
+                source=(stride[1] * ifm.position_bytes, stride[0] * ifm.row_bytes), window=kernel[::-1],
+                window_strides=(ifm.position_bytes, ifm.row_bytes))
+    for first in range(0, ifm.position_bytes, ctx.target.array_columns):
+        columns = min(ctx.target.array_columns, ifm.position_bytes - first)
         source = ifm.at(area.y * stride[0] + taps.origin[0], area.x * stride[1] + taps.origin[1], first)
         set_channels(ctx, identity(columns))
         set_grid(ctx, grid)
@@ -138,14 +138,14 @@ def _average(ctx: Context, pool: QPool, ifm: Operand, ofm: Operand, taps: Taps, 
              count: int) -> None:
     """Sum of the window by a depthwise with unit weights, then one multiplier for the divisor `count`."""
     requant = dict(pool.requants)[count]
-    for first in range(0, ifm.channels, ctx.target.array_columns):
-        columns = min(ctx.target.array_columns, ifm.channels - first)
+    for first in range(0, ifm.position_bytes, ctx.target.array_columns):
+        columns = min(ctx.target.array_columns, ifm.position_bytes - first)
         bias = np.full(columns, -pool.x_zero_point * kernel[0] * kernel[1], np.int64)
         set_channels(ctx, Channels(bias, np.full(columns, requant.multiplier), np.full(columns, requant.shift),
                                    pool.rounding, pool.y_zero_point, (-128, 127)))
         acc_base = ctx.next_bank()
         number, swapped = depthwise(ctx, ifm, taps, area, np.ones((*kernel, columns), np.int8), first, acc_base)
-        out = (ofm.channels, ofm.pitch_bytes)
+        out = (ofm.position_bytes, ofm.row_bytes)
         set_grid(ctx, Grid(area.height, area.width, out[::-1]) if swapped else Grid(area.width, area.height, out))
         post(ctx, columns, Tail(), (ofm.at(area.y, area.x, first), 0), ofm.access, acc_base=acc_base,
              positions=area.positions, chain_from=number)
@@ -165,12 +165,12 @@ def emit_element(ctx: Context, plan: StepPlan) -> None:
 
     for number, row in _ahead(plan, height, load):
         block = _block(plan, number)
-        ifm = ctx.operand(plan, step.x, 0, row, block, 0, padded=True)
-        ofm = ctx.operand(plan, step.y, 0, row, block, 0, padded=False)
+        ifm = ctx.source(plan, step.x, 0, row, block, 0)
+        ofm = ctx.result(plan, step.y, row, block, 0)
         residual = None
         if step.residual is not None:
             same = step.residual == step.x
-            residual = ifm if same else ctx.operand(plan, step.residual, 0, row, block, 0, padded=False)
+            residual = ifm if same else ctx.result(plan, step.residual, row, block, 0)
         _element_block(ctx, step, ifm, ofm, residual, Area(row, 0, rows, width), channels)
         _store_block(ctx, plan, step.y, row, block)
 
@@ -180,23 +180,31 @@ def _element_block(ctx: Context, step: ElementStep, ifm: Operand, ofm: Operand, 
     zero_point = ctx.tensors[step.residual].zero_point if step.residual is not None else 0
     out_zero_point = 0 if step.add is None else ctx.tensors[step.add.y].zero_point
     tail = Tail(step.add, True, ctx.tensors[step.x].zero_point, residual, zero_point, out_zero_point, step.table)
-    other = (residual.channels, residual.pitch_bytes) if residual is not None else (0, 0)
+    other = (residual.position_bytes, residual.row_bytes) if residual is not None else (0, 0)
     set_tail(ctx, tail)
     for first in range(0, channels, ctx.target.array_columns):
         columns = min(ctx.target.array_columns, channels - first)
-        set_channels(ctx, identity(columns))
-        set_grid(ctx, Grid(area.width, area.height, (ofm.channels, ofm.pitch_bytes), other,
-                           (ifm.channels, ifm.pitch_bytes)))
+        set_channels(ctx, _element_channels(ctx, step, columns))
+        set_grid(ctx, Grid(area.width, area.height, (ofm.position_bytes, ofm.row_bytes), other,
+                           (ifm.position_bytes, ifm.row_bytes)))
         post(ctx, columns, tail, (ofm.at(area.y, area.x, first), 0), ofm.access,
              source=(ifm.at(area.y, area.x, first), 0, ifm.access),
              residual_address=residual.at(area.y, area.x, first) if residual is not None else 0)
+
+
+def _element_channels(ctx: Context, step: ElementStep, columns: int) -> Channels:
+    """First stage of an element step: its requantize, or nothing."""
+    if step.requant is None:
+        return identity(columns)
+    return Channels(np.full(columns, -ctx.tensors[step.x].zero_point), np.full(columns, step.requant.multiplier),
+                    np.full(columns, step.requant.shift), step.rounding, ctx.tensors[step.y].zero_point, (-128, 127))
 
 
 def _store_block(ctx: Context, plan: StepPlan, name: str, row: int, block: Block) -> None:
     """Copy a staged result block to its external place and to the outputs."""
     if plan.stage(name) is None:
         return
-    store_stage(ctx, plan, name, ctx.places[name], row, plan.blocks.rows, block, 0)
+    store_stage(ctx, plan, ctx.places[name], row, plan.blocks.rows, block, 0)
     for sink_name, sink in plan.stores:
         place = Place(tight(ctx.places[sink_name].layout), sink.offset, sink.buffer)
-        store_stage(ctx, plan, name, place, row, plan.blocks.rows, block, 0)
+        store_stage(ctx, plan, place, row, plan.blocks.rows, block, 0)

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from ..quantize.qregion import QTensor
 from ..target import Target
-from .plan import Blocks, ConvStep, Layout, PoolStep, Step
+from .plan import Blocks, ConvStep, Layout, PoolStep, Step, result_shape
 
 
 def is_depthwise(step: Step) -> bool:
@@ -19,15 +19,15 @@ def uses_accumulators(step: Step) -> bool:
     return isinstance(step, ConvStep) or (isinstance(step, PoolStep) and step.pool.kind == "avg")
 
 
-def border(step: ConvStep, x: QTensor, y: QTensor) -> tuple[int, int, int, int]:
+def border(step: ConvStep, x: QTensor, result: tuple[int, int, int]) -> tuple[int, int, int, int]:
     """Border positions (top, left, bottom, right) that the convolution reads around its input."""
     conv = step.conv
     top, left = conv.padding[:2]
     if not any(conv.padding):
         return (0, 0, 0, 0)
-    sizes = zip(x.shape[1:3], y.shape[1:3], conv.stride, conv.dilation, conv.weight.shape[1:3], (top, left))
+    sizes = zip(x.shape[1:3], result[:2], conv.stride, conv.dilation, conv.weight.shape[1:3], (top, left))
     low = [max(0, (out - 1) * s + (k - 1) * d + 1 - before - size) for size, out, s, d, k, before in sizes]
-    return (top, left, low[0], low[1])
+    return (max(top, 0), max(left, 0), low[0], low[1])
 
 
 def layouts(steps: tuple[Step, ...], tensors: dict[str, QTensor]) -> dict[str, Layout]:
@@ -35,7 +35,7 @@ def layouts(steps: tuple[Step, ...], tensors: dict[str, QTensor]) -> dict[str, L
     borders: dict[str, tuple[int, ...]] = {}
     for step in steps:
         if isinstance(step, ConvStep):
-            need = border(step, tensors[step.x], tensors[step.y])
+            need = border(step, tensors[step.x], result_shape(step, tensors[step.y]))
             borders[step.x] = tuple(max(a, b) for a, b in zip(need, borders.get(step.x, (0, 0, 0, 0))))
     out = {}
     for name, tensor in tensors.items():
@@ -63,7 +63,7 @@ def block_input_rows(step: Step, rows: int) -> int:
 
 def first_cut(step: Step, y: QTensor, target: Target) -> Blocks:
     """The largest blocks that the accumulators hold, of nearly equal height."""
-    _, height, width, _ = y.shape
+    height, width, _ = result_shape(step, y)
     if not uses_accumulators(step):
         return Blocks(height, 1, width)
     entries = target.accumulator_entries_per_bank

@@ -4,7 +4,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Union
 
-from ..quantize.qregion import QAdd, QConv, QLut, QPool, QTensor
+from ..quantize.qregion import QAdd, QConv, QLut, QPool, QTensor, Requant
 from .ports import Buffer, HostPort
 
 
@@ -46,6 +46,19 @@ class Layout:
 
 
 @dataclass(frozen=True)
+class Part:
+    """The part of `y` that a step writes: its result (height, width, channels) at positions origin + i * step.
+
+    origin is (y, x, channel). `clear` is a value to write into all of y before.
+    """
+
+    shape: tuple[int, int, int]
+    origin: tuple[int, int, int] = (0, 0, 0)
+    step: tuple[int, int] = (1, 1)
+    clear: int | None = None
+
+
+@dataclass(frozen=True)
 class Place:
     """Where a tensor lives: in SRAM at `address`, or in external buffer `buffer` from byte `address` on."""
 
@@ -56,6 +69,21 @@ class Place:
     @property
     def in_sram(self) -> bool:
         return self.buffer is None
+
+    def start(self, part: Part | None, row: int) -> int:
+        """Address of row `row` of the tensor, or of a part of it."""
+        if part is None:
+            return self.address + self.layout.offset(row, 0)
+        y, x, channel = part.origin
+        return self.address + self.layout.offset(y + row * part.step[0], x) + channel
+
+    def row_bytes(self, part: Part | None) -> int:
+        """Bytes from one row of the tensor, or of a part of it, to the next."""
+        return self.layout.pitch_bytes * (part.step[0] if part is not None else 1)
+
+    def position_bytes(self, part: Part | None) -> int:
+        """Bytes from one position along x to the next."""
+        return self.layout.channels * (part.step[1] if part is not None else 1)
 
 
 @dataclass(frozen=True)
@@ -73,6 +101,7 @@ class ConvStep:
     residual: str | None = None
     add_first: bool = True
     table: QLut | None = None
+    part: Part | None = None
 
 
 @dataclass(frozen=True)
@@ -87,7 +116,10 @@ class PoolStep:
 
 @dataclass(frozen=True)
 class ElementStep:
-    """Copy, add and/or table lookup from SRAM to SRAM in the post unit."""
+    """Copy, requantize, add and/or table lookup from SRAM to SRAM in the post unit.
+
+    requant: y = clamp(requantize(x - x.zero_point, requant, rounding) + y.zero_point), before add and table.
+    """
 
     name: str
     x: str
@@ -95,6 +127,9 @@ class ElementStep:
     add: QAdd | None = None
     residual: str | None = None
     table: QLut | None = None
+    requant: Requant | None = None
+    rounding: str = "upward"
+    part: Part | None = None
 
 
 Step = Union[ConvStep, PoolStep, ElementStep]
@@ -170,6 +205,12 @@ class Plan:
     ports: tuple[HostPort, ...]
     border_row_address: int
     border_row_bytes: int
+
+
+def result_shape(step: Step, y: QTensor) -> tuple[int, int, int]:
+    """(height, width, channels) of what a step computes: all of `y`, or its part."""
+    part = getattr(step, "part", None)
+    return part.shape if part is not None else y.shape[1:]  # type: ignore[return-value]
 
 
 def step_inputs(step: Step) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from ..target import Target
 from .alloc import Overflow, Request, allocate
 from .batch import item_name, split_batch
 from .geometry import block_input_rows, cut, first_cut, layouts
-from .plan import Blocks, ElementStep, Place, Plan, Source, Stage, Step, StepPlan, step_inputs
+from .plan import Blocks, ElementStep, Place, Plan, Source, Stage, Step, StepPlan, result_shape, step_inputs
 from .ports import Buffer, HostPort
 from .steps import Steps, lifetimes, make_steps
 
@@ -62,10 +62,10 @@ class _Tables:
             layout = self.layouts[step.x]
             rows = min(block_input_rows(step, blocks.rows), layout.rows)
             sizes[step.x] = rows * layout.pitch_bytes
+        _, width, channels = result_shape(step, self.steps.tensors[step.y])
         for name in (*step_inputs(step)[1:], step.y):
             if self.is_external(name) and name not in sizes:
-                layout = self.layouts[name]
-                sizes[name] = blocks.rows * layout.width * layout.channels
+                sizes[name] = blocks.rows * width * channels
         return sizes
 
     def stage_set(self, index: int) -> tuple[dict[str, int], int, int]:
@@ -113,7 +113,7 @@ def _relax(tables: _Tables, overflow: Overflow) -> _Draft:
     _, set_bytes, sets = tables.stage_set(index)
     staged = set_bytes * sets
     if blocks.rows > 1 and staged and (not resident or staged >= resident[0][0]):
-        height = tables.steps.tensors[step.y].shape[1]
+        height = result_shape(step, tables.steps.tensors[step.y])[0]
         smaller = cut(height, blocks.rows // 2, blocks.columns)
         cuts = draft.cuts[:index] + (smaller,) + draft.cuts[index + 1:]
         return replace(draft, cuts=cuts)

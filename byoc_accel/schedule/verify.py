@@ -6,7 +6,7 @@ from collections import defaultdict
 from ..errors import ScheduleError
 from ..target import Target
 from .geometry import uses_accumulators
-from .plan import Place, Plan, StepPlan, step_inputs
+from .plan import Place, Plan, StepPlan, result_shape, step_inputs
 
 
 def verify(plan: Plan, target: Target) -> None:
@@ -27,12 +27,12 @@ def _root(place: Place) -> tuple[int | None, int]:
 
 
 def _verify_blocks(step: StepPlan, plan: Plan, target: Target) -> None:
-    shape = next(t.shape for t in plan.tensors if t.name == step.step.y)
+    height, width, _ = result_shape(step.step, next(t for t in plan.tensors if t.name == step.step.y))
     rows, count, columns = step.blocks.rows, step.blocks.count, step.blocks.columns
-    if not (rows <= shape[1] <= rows * count and rows * (count - 1) < shape[1] and 1 <= columns <= shape[2]):
-        raise ScheduleError(f"step {step.step.name!r}: {count} blocks of {rows} rows do not cover {shape[1]} rows")
+    if not (rows <= height <= rows * count and rows * (count - 1) < height and 1 <= columns <= width):
+        raise ScheduleError(f"step {step.step.name!r}: {count} blocks of {rows} rows do not cover {height} rows")
     if uses_accumulators(step.step) and step.blocks.count > 1 and (
-            min(columns, shape[2]) * rows > target.accumulator_entries_per_bank):
+            min(columns, width) * rows > target.accumulator_entries_per_bank):
         raise ScheduleError(f"step {step.step.name!r}: a block of {rows} x {columns} positions exceeds the "
                             f"{target.accumulator_entries_per_bank} accumulator entries of a bank")
 
