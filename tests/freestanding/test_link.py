@@ -88,6 +88,19 @@ def test_the_example_in_the_header_compiles(root: Path, tmp_path: Path) -> None:
                      str(tmp_path / "example.o")])
 
 
+def test_the_code_in_the_porting_guide_compiles(root: Path, tmp_path: Path) -> None:
+    blocks = re.findall(r"```c\n(.*?)```", (root / "docs/porting.md").read_text(encoding="utf-8"), re.S)
+    assert len(blocks) == 2
+    (tmp_path / "conv.wia").write_bytes(b"image")
+    (tmp_path / "flash.c").write_text(blocks[0])
+    building.run_cc(["-c", str(tmp_path / "flash.c"), f"-Wa,-I{tmp_path}", "-o", str(tmp_path / "flash.o")])
+    board = ("#include <stdint.h>\nvoid SCB_CleanDCache_by_Addr(uint32_t *, int32_t);\n"
+             "void SCB_InvalidateDCache_by_Addr(void *, int32_t);\nvoid __WFI(void);\nuint64_t timer_ticks(void);\n")
+    (tmp_path / "board.c").write_text(board + blocks[1])
+    building.run_cc(["-std=c99", "-Wall", "-Wextra", "-Werror", "-Wno-int-to-pointer-cast", "-Iruntime_c/include",
+                     "-Iruntime_c/hal", "-c", str(tmp_path / "board.c"), "-o", str(tmp_path / "board.o")])
+
+
 def measured(folder: Path) -> dict[str, int]:
     """Bytes of code, of constant data and of state, and the deepest stack frame sum of the runtime."""
     paths = build(folder, "gcc", ("-m64", "-fno-pic", "-fstack-usage"))
