@@ -243,3 +243,14 @@ def test_zero_tiles_take_no_cycles() -> None:
     # With something to add to: 1 cycle, 36..37, visible 40, 41 cycles.
     result = run(WIDE_FETCH, geometry, inst("conv", columns=4, accumulate=1, payload=zero), HALT)
     assert result.cycles == 41
+
+
+def test_chain_of_an_empty_conv_waits_for_the_one_before() -> None:
+    # As test_post_after_conv: the first conv passes 51..67. The second has only a zero tile to add:
+    # conv B 144..159, D = 49; mask in cycle 50; 1 cycle at 67..68, visible 71. Its token is given min(1, 16) cycles
+    # before that, at 70, when the first conv is visible too: post (D = 51) 70..86, visible 96, 97 cycles.
+    zero = pack_weights(np.zeros((1, 1, 4, 4), np.int8), 4)
+    result = run(WIDE_FETCH, inst("ageo", width=4, height=4, run_bytes=4), par(), inst("pgeo", width=4, height=4),
+                 conv(1), inst("conv", columns=4, accumulate=1, chain=1, signal=("post",), payload=zero),
+                 inst("post", wait=("array",), columns=4), HALT)
+    assert result.cycles == 97
