@@ -29,13 +29,17 @@ class OpRow:
 
 @dataclass(frozen=True)
 class ModelInfo:
-    """`macs` counts the multiply-accumulates of one run of the whole model, `macs_offloaded` our share."""
+    """`macs` counts the multiply-accumulates of one run of the whole model, `macs_offloaded` our share.
+
+    regions: (symbol, name of its image) in execution order; regions of equal programs share an image.
+    """
 
     model: str
     host: str
     macs: int
     macs_offloaded: int
     ops: tuple[OpRow, ...]
+    regions: tuple[tuple[str, str], ...] = ()
 
 
 def pack(info: ModelInfo) -> bytes:
@@ -59,4 +63,5 @@ def unpack(blob: bytes) -> ModelInfo | None:
 
 
 def _from_json(data: dict[str, Any]) -> ModelInfo:
-    return ModelInfo(**{**data, "ops": tuple(OpRow(**row) for row in data["ops"])})
+    regions = tuple((symbol, image) for symbol, image in data["regions"])
+    return ModelInfo(**{**data, "ops": tuple(OpRow(**row) for row in data["ops"]), "regions": regions})

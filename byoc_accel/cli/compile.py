@@ -3,12 +3,15 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..errors import ModelError
-from ..modelinfo import ModelInfo, pack
 from .files import atomic
 from .models import add_model_arguments, check_model, summary
 from .progress import steps
+
+if TYPE_CHECKING:
+    from ..relay.report import PartitionReport
 
 EPILOG = """\
 Calibration inputs give float models their int8 ranges; they are arrays named like the model's inputs, as for
@@ -39,17 +42,15 @@ def run(args: argparse.Namespace) -> int:
     calibration = load_npz(args.calibration) if args.calibration else None
     with atomic(args.output) as path, steps() as show:
         show("loading TVM")
-        from ..relay import build_model
+        from ..relay.build import build_model
 
-        info = build_model(args.model, target=target, calibration=calibration, scale=args.scale, out=path,
-                           progress=show)
-        with path.open("ab") as library:
-            library.write(pack(info))
-    print_library(args.output, info)
+        report = build_model(args.model, target=target, calibration=calibration, scale=args.scale, out=path,
+                             progress=show)
+    print_library(args.output, report)
     return 0
 
 
-def print_library(path: Path, info: ModelInfo) -> None:
+def print_library(path: Path, report: PartitionReport) -> None:
     """The regions of a new library, and a line about the rest."""
     from .libraries import read_library
     from .table import print_table
@@ -59,4 +60,8 @@ def print_library(path: Path, info: ModelInfo) -> None:
             for p in programs]
     print_table(f"{path}: {path.stat().st_size:,} bytes", ("region", ">layers", ">MACs", ">weight B", ">program B"),
                 rows, ("total", *(sum(row[i] for row in rows) for i in range(1, 5))))
-    print(summary(info))
+    print(summary(report.model_info()))
+    ratios = [layer.sqnr_db for region in report.quantization for layer in region.layers
+              if layer.sqnr_db is not None]
+    if ratios:
+        print(f"quantization error of the layers: {min(ratios):.1f} to {max(ratios):.1f} dB SQNR")

@@ -23,9 +23,9 @@ def run(args: argparse.Namespace) -> int:
     target = load_target(args.target)
     with steps() as show:
         show("loading TVM")
-        from ..relay import explain_model
+        from ..relay.build import explain_model
 
-        info = explain_model(args.model, target=target)
+        info = explain_model(args.model, target=target).model_info()
     if args.json:
         print(json.dumps(asdict(info), indent=2))
         return 0

@@ -13,7 +13,7 @@ import numpy as np
 from ..cli.libraries import read_library
 from ..cli.progress import progress, steps
 from ..cli.table import percent, print_table
-from ..relay import build_model
+from ..relay.build import build_model
 from ..relay.execute import Executor
 from ..report import RegionReport, report_images, totals
 from .data import load_digits

@@ -1,0 +1,104 @@
+"""Model files -> Relay modules, through TVM's own importers."""
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import tvm
+from tvm import relay
+
+from ..errors import ModelError
+from ..samples import TensorInfo
+
+
+@dataclass(frozen=True)
+class ImportedModel:
+    """`inputs` are main's parameters in order; every weight is a constant in `module` or stands in `params`."""
+
+    name: str
+    module: tvm.IRModule
+    params: dict[str, tvm.nd.NDArray]
+    inputs: dict[str, TensorInfo]
+
+
+def import_model(path: str | Path) -> ImportedModel:
+    """Read a .onnx or .tflite file. An unknown size of an ONNX input's first axis becomes 1.
+
+    Fake-quantized graphs (ONNX QDQ) become integer graphs. Raises ModelError for a missing, damaged or unknown
+    file, an op that TVM cannot import, and an unknown size elsewhere.
+    """
+    path = Path(path)
+    readers = {".onnx": _onnx, ".tflite": _tflite}
+    if path.suffix not in readers:
+        raise ModelError(f"{path}: cannot import {path.suffix or 'a file without suffix'}; give one of "
+                         + ", ".join(readers))
+    if not path.is_file():
+        raise ModelError(f"{path}: {'is no file' if path.exists() else 'no such file'}")
+    module, params = readers[path.suffix](path)
+    main = module["main"]
+    inputs = {v.name_hint: TensorInfo(tuple(int(d) for d in v.checked_type.shape), str(v.checked_type.dtype))
+              for v in main.params if v.name_hint not in params}
+    return ImportedModel(path.stem, module, params, inputs)
+
+
+def _onnx(path: Path) -> tuple[tvm.IRModule, dict[str, tvm.nd.NDArray]]:
+    import onnx
+    from google.protobuf.message import DecodeError
+
+    try:
+        model = onnx.load(str(path))
+        onnx.checker.check_model(model)
+    except (DecodeError, onnx.checker.ValidationError, OSError, ValueError) as error:
+        raise ModelError(f"{path}: no valid ONNX model ({_reason(error)}); export it again") from error
+    weights = {tensor.name for tensor in model.graph.initializer}
+    shapes = {value.name: _onnx_shape(path, value) for value in model.graph.input if value.name not in weights}
+    # The importer meets arbitrary graphs and raises whatever Python raises there.
+    try:
+        module, params = relay.frontend.from_onnx(model, shapes, freeze_params=True)
+        return _integer(relay.transform.InferType()(module)), params
+    except Exception as error:
+        raise ModelError(f"{path}: TVM cannot import it ({_reason(error)}); replace that op") from error
+
+
+def _onnx_shape(path: Path, value: object) -> tuple[int, ...]:
+    sizes = [int(d.dim_value) for d in value.type.tensor_type.shape.dim]
+    if sizes and sizes[0] <= 0:
+        sizes[0] = 1
+    if any(size <= 0 for size in sizes):
+        raise ModelError(f"{path}: input {value.name!r} has unknown sizes in {sizes}; export it with fixed ones")
+    return tuple(sizes)
+
+
+def _tflite(path: Path) -> tuple[tvm.IRModule, dict[str, tvm.nd.NDArray]]:
+    from tflite.Model import Model
+
+    blob = path.read_bytes()
+    if len(blob) < 8 or not Model.ModelBufferHasIdentifier(blob, 0):
+        raise ModelError(f"{path}: no TFLite model (its bytes 4 to 8 are not TFL3); convert it again")
+    # A damaged flatbuffer makes its reader fail in any way that Python knows.
+    try:
+        module, params = relay.frontend.from_tflite(Model.GetRootAsModel(blob, 0))
+        return relay.transform.InferType()(module), params
+    except Exception as error:
+        raise ModelError(f"{path}: TVM cannot import it ({_reason(error)}); convert it again, or replace that "
+                         "op") from error
+
+
+def _integer(module: tvm.IRModule) -> tvm.IRModule:
+    """Ops between dequantize and quantize become integer ops; graphs without such stay as they are."""
+    found: list[str] = []
+    relay.analysis.post_order_visit(
+        module["main"], lambda e: found.append(e.op.name)
+        if isinstance(e, relay.Call) and isinstance(e.op, tvm.ir.Op) and e.op.name == "qnn.dequantize" else None)
+    if not found:
+        return module
+    module = relay.transform.FoldConstant()(module)
+    return relay.transform.InferType()(relay.transform.FakeQuantizationToInteger()(module))
+
+
+def _reason(error: Exception) -> str:
+    """What an importer's error says, in one line without the traceback that TVM prepends."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    stated = [line for line in lines if "rror:" in line or "not supported" in line or "not implemented" in line]
+    text = (stated or lines or [type(error).__name__])[-1]
+    return text if len(text) <= 300 else text[:300] + "..."
