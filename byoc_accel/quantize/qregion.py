@@ -61,6 +61,62 @@ class QConv:
 
 
 @dataclass(frozen=True)
+class QConvTranspose:
+    """acc[o] = bias + sum of (x[i] - x.zero_point) * weight[k] over i * stride + k - padding = o, per axis.
+
+    weight int8 (O, KH, KW, I); padding (top, left). Otherwise as `QConv`.
+    """
+
+    name: str
+    x: str
+    y: str
+    weight: np.ndarray
+    bias: np.ndarray
+    multiplier: np.ndarray
+    shift: np.ndarray
+    stride: tuple[int, int]
+    padding: tuple[int, int]
+    rounding: str
+    clamp: tuple[int, int]
+
+
+@dataclass(frozen=True)
+class QConcat:
+    """y = for each input along `axis` (1, 2 or 3): clamp(requantize(x - x.zero_point) + y.zero_point), -128..127.
+
+    `requants` has one entry per input; None copies the bytes (equal scale and zero point).
+    """
+
+    name: str
+    xs: tuple[str, ...]
+    y: str
+    axis: int
+    requants: tuple[Requant | None, ...]
+    rounding: str
+
+
+@dataclass(frozen=True)
+class QPad:
+    """y = x surrounded by padding (top, left, bottom, right) positions of the stored value `value`."""
+
+    name: str
+    x: str
+    y: str
+    padding: tuple[int, int, int, int]
+    value: int
+
+
+@dataclass(frozen=True)
+class QUpsample:
+    """Position (h, w) of y is position (h // factor[0], w // factor[1]) of x; same scale and zero point."""
+
+    name: str
+    x: str
+    y: str
+    factor: tuple[int, int]
+
+
+@dataclass(frozen=True)
 class QAdd:
     """y = clamp(rq_out(rq1((x1 - zp1) << left_shift) + rq2((x2 - zp2) << left_shift)) + y.zero_point, *clamp)."""
 
@@ -118,7 +174,7 @@ class QReshape:
     y: str
 
 
-QNode = Union[QConv, QAdd, QPool, QLut, QReshape]
+QNode = Union[QConv, QConvTranspose, QAdd, QPool, QLut, QConcat, QPad, QUpsample, QReshape]
 
 
 @dataclass(frozen=True)
@@ -137,4 +193,6 @@ class QRegion:
 
 def qnode_inputs(node: QNode) -> tuple[str, ...]:
     """Names of the tensors that `node` reads, in operand order."""
-    return (node.x1, node.x2) if isinstance(node, QAdd) else (node.x,)
+    if isinstance(node, QAdd):
+        return (node.x1, node.x2)
+    return node.xs if isinstance(node, QConcat) else (node.x,)

@@ -127,6 +127,64 @@ class Unary:
 
 
 @dataclass(frozen=True)
+class ConvTranspose2d:
+    """Transposed convolution: y[o] = bias + sum of x[i] * weight[k] over i * stride + k - padding = o, per axis.
+
+    weight: (O, KH, KW, I); padding: top, left cut off the full result (bottom and right follow from y's shape).
+    The other fields are as in `Conv2d`.
+    """
+
+    name: str
+    x: str
+    y: str
+    weight: np.ndarray
+    bias: np.ndarray | None = None
+    stride: tuple[int, int] = (1, 1)
+    padding: tuple[int, int] = (0, 0)
+    clip: tuple[float, float] | None = None
+    batch_norm: BatchNorm | None = None
+    weight_scale: np.ndarray | None = None
+    acc_scale: np.ndarray | None = None
+    rounding: str = "upward"
+
+
+@dataclass(frozen=True)
+class Concat:
+    """y = xs one after another along `axis` (1 height, 2 width, 3 channels).
+
+    Quantized: each input is requantized to y, as qnn.concatenate does.
+    """
+
+    name: str
+    xs: tuple[str, ...]
+    y: str
+    axis: int
+    rounding: str = "upward"
+
+
+@dataclass(frozen=True)
+class Pad:
+    """y = x surrounded by `padding` (top, left, bottom, right) positions of `value`, in units of y: a real number
+    for float tensors, a stored integer for int8 ones, whose scale and zero point are those of x."""
+
+    name: str
+    x: str
+    y: str
+    padding: tuple[int, int, int, int]
+    value: float = 0.0
+
+
+@dataclass(frozen=True)
+class Upsample:
+    """Nearest neighbour: position (h, w) of y is position (h // factor_y, w // factor_x) of x."""
+
+    name: str
+    x: str
+    y: str
+    factor: tuple[int, int]
+
+
+@dataclass(frozen=True)
 class Reshape:
     """Same bytes in NHWC order under another shape; the batch axis stays."""
 
@@ -135,7 +193,7 @@ class Reshape:
     y: str
 
 
-Node = Union[Conv2d, Add, Pool, Unary, Reshape]
+Node = Union[Conv2d, ConvTranspose2d, Add, Pool, Unary, Concat, Pad, Upsample, Reshape]
 
 
 @dataclass(frozen=True)
@@ -158,4 +216,6 @@ class Region:
 
 def node_inputs(node: Node) -> tuple[str, ...]:
     """Names of the tensors that `node` reads, in operand order."""
-    return (node.x1, node.x2) if isinstance(node, Add) else (node.x,)
+    if isinstance(node, Add):
+        return (node.x1, node.x2)
+    return node.xs if isinstance(node, Concat) else (node.x,)
