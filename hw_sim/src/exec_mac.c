@@ -51,6 +51,8 @@ static int check_fields(wia_sim_t *sim, work_t *work, uint64_t extent)
     uint64_t address, sram_bytes = sim->target.sram_bytes;
     int fault;
 
+    if (work->fields.codec != WIA_CODEC_RAW) /* a format that the table has and this simulator does not */
+        return WIA_SIM_E_OPCODE;
     if (work->fields.columns > sim->target.array_columns)
         return WIA_SIM_E_FIELD;
     fault = wia_exec_address(sim, work->fields.ifm_address, work->fields.ifm_reg, &address);
