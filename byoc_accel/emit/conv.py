@@ -199,6 +199,7 @@ def _channels(ctx: Context, conv: QConv, first: int, last: int) -> Channels:
     zero_point = ctx.tensors[conv.x].zero_point
     sums = conv.weight[first:last].astype(np.int64).sum(axis=(1, 2, 3))
     bias = conv.bias[first:last].astype(np.int64) - zero_point * sums
+    bias = (bias + (1 << 31)) % (1 << 32) - (1 << 31)  # accumulators wrap, so the bias may too
     return Channels(bias, conv.multiplier[first:last], conv.shift[first:last], conv.rounding,
                     ctx.tensors[conv.y].zero_point, conv.clamp)
 

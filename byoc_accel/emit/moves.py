@@ -62,10 +62,13 @@ def _scatter(rows: int, width: int, channels: int, row_bytes: int, position_byte
 
 
 def clear(ctx: Context, name: str, value: int) -> None:
-    """Write `value` into a whole tensor in SRAM, without its border."""
+    """Write `value` into a whole tensor, without its border."""
     place = ctx.places[name]
     layout = place.layout
     row = layout.width * layout.channels
+    if not place.in_sram:
+        _store_value(ctx, place, value, layout.offset(0, 0), row, layout.height, layout.pitch_bytes)
+        return
     whole = layout.is_tight
     ctx.builder.add("fill", "dma_in", (), (ctx.place_access(name),), value=value,
                     sram_address=place.start(None, 0), row_bytes=row * layout.height if whole else row,
@@ -82,7 +85,7 @@ def fill_border(ctx: Context, name: str) -> None:
             ctx.builder.add("fill", "dma_in", (), (span,), value=place.layout.value, sram_address=address,
                             row_bytes=size, rows=rows, sram_row_stride=stride if rows > 1 else 0)
         else:
-            _store_border(ctx, place, start, size, rows, stride)
+            _store_value(ctx, place, place.layout.value, start, size, rows, stride)
 
 
 def _border_pieces(layout: Layout) -> list[tuple[int, int, int, int]]:
@@ -95,12 +98,12 @@ def _border_pieces(layout: Layout) -> list[tuple[int, int, int, int]]:
     return [p for p in pieces if p[1] and p[2]]
 
 
-def _store_border(ctx: Context, place: Place, start: int, size: int, rows: int, stride: int) -> None:
-    """Write a border piece of an external tensor from a row of SRAM that holds its value."""
+def _store_value(ctx: Context, place: Place, value: int, start: int, size: int, rows: int, stride: int) -> None:
+    """Write one value into rows of an external tensor, from a row of SRAM that holds it."""
     plan, builder = ctx.plan, ctx.builder
     width = min(size, plan.border_row_bytes)
     source = ctx.sram(plan.border_row_address, width)
-    builder.add("fill", "dma_in", (), (source,), value=place.layout.value, sram_address=plan.border_row_address,
+    builder.add("fill", "dma_in", (), (source,), value=value, sram_address=plan.border_row_address,
                 row_bytes=width)
     assert place.buffer is not None
     access = Access(place.buffer, place.address, place.address + place.layout.bytes)

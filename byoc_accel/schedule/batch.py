@@ -4,7 +4,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..errors import ScheduleError
-from ..quantize.qregion import QAdd, QConv, QLut, QNode, QRegion, QReshape, QTensor
+from ..quantize.qregion import QAdd, QConcat, QConv, QLut, QNode, QRegion, QReshape, QTensor
 
 
 def item_name(tensor: str, item: int) -> str:
@@ -53,6 +53,8 @@ def _rename(node: QNode, item: int) -> QNode:
     y = item_name(node.y, item)
     if isinstance(node, QAdd):
         return replace(node, name=name, x1=item_name(node.x1, item), x2=item_name(node.x2, item), y=y)
+    if isinstance(node, QConcat):
+        return replace(node, name=name, xs=tuple(item_name(x, item) for x in node.xs), y=y)
     if isinstance(node, QReshape):
         return QReshape(name, item_name(node.x, item), y)
     return replace(node, name=name, x=item_name(node.x, item), y=y)

@@ -23,7 +23,7 @@ def border(step: ConvStep, x: QTensor, result: tuple[int, int, int]) -> tuple[in
     """Border positions (top, left, bottom, right) that the convolution reads around its input."""
     conv = step.conv
     top, left = conv.padding[:2]
-    if not any(conv.padding):
+    if step.part is None and not any(conv.padding):
         return (0, 0, 0, 0)
     sizes = zip(x.shape[1:3], result[:2], conv.stride, conv.dilation, conv.weight.shape[1:3], (top, left))
     low = [max(0, (out - 1) * s + (k - 1) * d + 1 - before - size) for size, out, s, d, k, before in sizes]

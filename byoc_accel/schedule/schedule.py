@@ -79,9 +79,10 @@ class _Tables:
         return offsets, end, 1 + paired
 
     def border_row_bytes(self) -> int:
-        """SRAM bytes needed to write the borders of external tensors."""
+        """SRAM bytes needed to write one value into the borders or the whole of external tensors."""
+        cleared = {self.steps.root(s.y) for s in self.steps.steps if _clears(s)}
         return max((self.layouts[n].pitch_bytes for n in self.draft.external
-                    if not self.layouts[n].is_tight and n not in self.inputs), default=0)
+                    if n in cleared or not (self.layouts[n].is_tight or n in self.inputs)), default=0)
 
     def requests(self) -> list[Request]:
         """Every SRAM range that the draft needs, with its lifetime."""
@@ -102,6 +103,11 @@ _BORDER_ROW = "@border_row"
 
 def _stage_name(index: int) -> str:
     return f"@stage{index}"
+
+
+def _clears(step: Step) -> bool:
+    part = getattr(step, "part", None)
+    return part is not None and part.clear is not None
 
 
 def _relax(tables: _Tables, overflow: Overflow) -> _Draft:

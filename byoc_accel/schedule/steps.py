@@ -5,8 +5,23 @@ from collections import Counter
 from dataclasses import dataclass, replace
 
 from ..errors import ScheduleError
-from ..quantize.qregion import QAdd, QConv, QLut, QPool, QRegion, QReshape, QTensor, qnode_inputs
-from .plan import ConvStep, ElementStep, PoolStep, Step, step_inputs
+from ..quantize.qregion import (
+    QAdd,
+    QConcat,
+    QConv,
+    QConvTranspose,
+    QLut,
+    QPad,
+    QPool,
+    QRegion,
+    QReshape,
+    QTensor,
+    QUpsample,
+    qnode_inputs,
+)
+from .expand import expand
+from .geometry import border
+from .plan import ConvStep, ElementStep, PoolStep, Step, result_shape, step_inputs
 
 
 @dataclass(frozen=True)
@@ -33,18 +48,20 @@ def make_steps(qregion: QRegion) -> Steps:
     fused: set[str] = set()
     steps: list[Step] = []
     aliases: dict[str, str] = {}
+    tensors = qregion.by_name()
     for node in qregion.nodes:
         if node.name in fused:
             ready.add(node.y)
             continue
         if isinstance(node, QReshape):
             aliases[node.y] = node.x
+        elif isinstance(node, (QConcat, QPad, QUpsample, QConvTranspose)):
+            steps += expand(node, tensors)
         else:
             step = _step(node, consumer, ready, fused)
             steps.append(step)
             ready.add(step.y)
         ready.add(node.y)
-    tensors = qregion.by_name()
     plain = Steps(tuple(steps), aliases, tensors)
     return _copy_through(_untangle(plain), [p.tensor for p in qregion.inputs], [p.tensor for p in qregion.outputs])
 
@@ -71,20 +88,20 @@ def _step(node: QConv | QAdd | QPool | QLut, consumer: dict, ready: set[str], fu
     return step
 
 
-def _padded(step: Step) -> bool:
+def _padded(step: Step, tensors: dict[str, QTensor]) -> bool:
     """True when the step reads a physical border around its input."""
-    return isinstance(step, ConvStep) and any(step.conv.padding)
+    return isinstance(step, ConvStep) and any(border(step, tensors[step.x], result_shape(step, tensors[step.y])))
 
 
 def _untangle(steps: Steps) -> Steps:
     """Insert copies so that no tensor with aliases needs a border: aliased bytes must be contiguous."""
-    padded = {s.x for s in steps.steps if _padded(s)}
+    padded = {s.x for s in steps.steps if _padded(s, steps.tensors)}
     group = set(steps.aliases) | set(steps.aliases.values())
     out: list[Step] = []
     tensors = dict(steps.tensors)
     copies: dict[str, str] = {}
     for step in steps.steps:
-        if _padded(step) and step.x in group & padded:
+        if step.x in group & padded and _padded(step, steps.tensors):
             if step.x not in copies:
                 copies[step.x] = f"{step.x}@bordered"
                 tensors[copies[step.x]] = replace(tensors[step.x], name=copies[step.x])
