@@ -28,10 +28,8 @@ def compile_function(func: relay.Function) -> tuple[str, bytes]:
     from byoc_accel.relay.importer import import_function
 
     imported = import_function(func)
-    image = compile_region(
-        imported.region, imported.target, calibration=imported.calibration, scale=imported.scale
-    )
-    return str(func.attrs["global_symbol"]), image.to_bytes()
+    image = compile_region(imported.region, imported.target, ranges=imported.ranges, scale=imported.scale)
+    return str(func.attrs["global_symbol"]), image.data
 
 
 def register(

@@ -206,7 +206,8 @@ def _channel_axis(c: ConvCandidate) -> int:
 
 
 def encodable_scale(c: ConvCandidate | AddCandidate, target: Target) -> str | None:
-    """A requantize scales by 2^-32 to 2^30; beyond, the host's shifts are undefined or no shift encodes it."""
+    """A requantize scales by less than 2^30, which a shift can encode, and by 2^-32 or more; a single channel may
+    scale by less, its result is the zero point."""
     if isinstance(c, AddCandidate):
         ratios = np.array([c.x1_scale.scale, c.x2_scale.scale]) / c.y_scale.scale
     else:
@@ -214,8 +215,10 @@ def encodable_scale(c: ConvCandidate | AddCandidate, target: Target) -> str | No
         if not np.isfinite(scales).all() or (scales <= 0).any():
             return "a scale of the sums is not a finite number above 0"
         ratios = scales / c.requantize.y.scale
-    worst = ratios[(ratios <= MIN_RATIO) | (ratios >= MAX_RATIO)]
-    return f"it would scale by {worst[0]:g}" if worst.size else None
+    if ratios.max() >= MAX_RATIO:
+        return f"it would scale by {ratios.max():g}"
+    small = ratios[ratios <= MIN_RATIO]
+    return f"it would scale by {small[0]:g}" if small.size and ratios.size == 1 else None
 
 
 def sums_fit(c: ConvCandidate, target: Target) -> str | None:
