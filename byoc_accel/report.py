@@ -5,6 +5,7 @@ max(MACs / multipliers, program bytes / fetch width, input and output bytes / DM
 """
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -13,6 +14,7 @@ import numpy as np
 
 from .container.image import Image
 from .emit.program import Layer, Program
+from .modelinfo import ModelInfo
 from .sim import simulate_program
 from .sim_result import Counters
 from .target import Target
@@ -39,9 +41,10 @@ class LayerReport:
 
 @dataclass(frozen=True)
 class RegionReport:
-    """One region, run once."""
+    """One region; everything but `calls`, how often the model runs it, is about a single run."""
 
     name: str
+    calls: int
     target: str
     macs_per_cycle: int
     macs: int
@@ -60,33 +63,34 @@ def bound_cycles(target: Target, macs: int, program_bytes: int, io_bytes: int) -
                _divide_up(io_bytes, target.dma_bytes_per_cycle))
 
 
-def report_image(image: Image) -> RegionReport:
+def report_image(image: Image, calls: int = 1) -> RegionReport:
     """Simulate one region without arithmetic; raises ImageError or RunError for a damaged one."""
     program, target = image.program, image.target
     nothing = {b.name: np.zeros(b.bytes, np.int8) for b in program.buffers if b.kind == "input"}
     _, run = simulate_program(program, target, nothing, mode="counts")
     layers = tuple(_layer_report(layer, stats.counters, target) for layer, stats in zip(program.layers, run.layers))
     macs = sum(layer.macs for layer in program.layers)
-    return RegionReport(program.name, target.name, target.macs_per_cycle, macs, run.cycles,
+    return RegionReport(program.name, calls, target.name, target.macs_per_cycle, macs, run.cycles,
                         bound_cycles(target, macs, len(program.code), io_bytes(program)),
                         _utilisation(target, macs, run.cycles), len(program.code), len(image.data),
                         _array_stalls(run.total), layers)
 
 
-def report_images(images: Iterable[Image]) -> tuple[RegionReport, ...]:
-    """Every region of a library, in file order."""
-    return tuple(report_image(image) for image in images)
+def report_library(images: Iterable[Image], info: ModelInfo | None = None) -> tuple[RegionReport, ...]:
+    """Every region of a library, in file order; its model record tells which are called more than once."""
+    calls = Counter(image for _, image in info.regions) if info is not None else Counter()
+    return tuple(report_image(image, calls.get(image.name, 1)) for image in images)
 
 
 def totals(regions: Sequence[RegionReport], macs: int | None = None) -> dict[str, Any]:
-    """Sums over regions that run one after the other; `macs` are those of the whole model, if known."""
-    offloaded = sum(region.macs for region in regions)
-    slots = sum(region.cycles * region.macs_per_cycle for region in regions)
+    """One run of the model, its regions one after the other; `macs` are those of the whole model, if known."""
+    offloaded = sum(region.macs * region.calls for region in regions)
+    slots = sum(region.cycles * region.macs_per_cycle * region.calls for region in regions)
     return {
         "macs": offloaded if macs is None else macs,
         "macs_offloaded": offloaded,
-        "cycles": sum(region.cycles for region in regions),
-        "bound_cycles": sum(region.bound_cycles for region in regions),
+        "cycles": sum(region.cycles * region.calls for region in regions),
+        "bound_cycles": sum(region.bound_cycles * region.calls for region in regions),
         "utilisation": offloaded / slots if slots else 0.0,
         "program_bytes": sum(region.program_bytes for region in regions),
         "image_bytes": sum(region.image_bytes for region in regions),

@@ -24,12 +24,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from ..report import report_images, to_json, totals
+    from ..report import report_library, to_json, totals
     from .libraries import read_library
     from .table import percent
 
     library = read_library(args.library)
-    regions = report_images(library.images)
+    regions = report_library(library.images, library.info)
     macs = library.info.macs if library.info else None
     if args.json:
         print(json.dumps({"model": library.info.model if library.info else None, **to_json(regions, macs)},
@@ -52,7 +52,8 @@ def print_region(region: RegionReport) -> None:
     columns = ("layer", "kind", ">MACs", ">cycles", ">bound", ">utilisation", ">program B", "array stalls")
     rows = [(x.name, x.kind, x.macs, x.cycles, x.bound_cycles, _utilisation(x.utilisation), x.program_bytes,
              _stalls(x.stalls)) for x in region.layers]
-    print_table(f"{region.name} on {region.target}", columns, rows,
+    often = f", {region.calls} times" if region.calls > 1 else ""
+    print_table(f"{region.name} on {region.target}{often}", columns, rows,
                 ("region", "", region.macs, region.cycles, region.bound_cycles, _utilisation(region.utilisation),
                  region.program_bytes, _stalls(region.stalls)))
 

@@ -12,10 +12,10 @@ WIDE = 200
 
 
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]],
-                last: Sequence[object] | None = None) -> None:
+                last: Sequence[object] | None = None, header: bool = True) -> None:
     """Columns whose heading starts with ">" are aligned to the right; `last` is set off as the row of totals."""
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, show_footer=last is not None,
-                  pad_edge=False)
+                  show_header=header, pad_edge=False)
     for index, heading in enumerate(columns):
         right = heading.startswith(">")
         footer = _text(last[index]) if last is not None else ""

@@ -15,7 +15,7 @@ from ..cli.progress import progress, steps
 from ..cli.table import percent, print_table
 from ..relay.build import build_model
 from ..relay.execute import Executor
-from ..report import RegionReport, report_images, totals
+from ..report import RegionReport, report_library, totals
 from .data import load_digits
 from .network import MODEL_FILE, load_parameters, predict
 
@@ -51,8 +51,8 @@ def run(images: int, target: str, library: Path) -> tuple[Result, tuple[RegionRe
     x, label = test.x[:images], test.label[:images]
     with steps() as show:
         start = time.perf_counter()
-        info = build_model(MODEL_FILE, target=target, calibration={"image": training.x[:CALIBRATION_IMAGES, None]},
-                           scale="multiplier", out=library, progress=show)
+        report = build_model(MODEL_FILE, target=target, calibration={"image": training.x[:CALIBRATION_IMAGES, None]},
+                             out=library, progress=show)
         compile_seconds = time.perf_counter() - start
     executor = Executor(library)
     start = time.perf_counter()
@@ -60,8 +60,9 @@ def run(images: int, target: str, library: Path) -> tuple[Result, tuple[RegionRe
         scores = np.concatenate([advance(executor.run({"image": image[None]})[0]) for image in x])
     run_seconds = time.perf_counter() - start
     expected, found = predict(load_parameters(), x).argmax(axis=1), scores.argmax(axis=1)
-    regions = report_images(read_library(library).images)
-    total = totals(regions, info.macs)
+    compiled = read_library(library)
+    regions = report_library(compiled.images, compiled.info)
+    total = totals(regions, report.macs)
     result = Result(
         images=len(x), float_accuracy=_share(expected == label), int8_accuracy=_share(found == label),
         agreement=_share(expected == found), macs=total["macs"], macs_offloaded=total["macs_offloaded"],
@@ -88,7 +89,7 @@ def print_result(result: Result) -> None:
         ("compiled in", f"{result.compile_seconds:.1f} s"),
         ("simulated at", f"{result.simulated_mmac_per_second:,.0f} MMAC/s"),
     ]
-    print_table("A trained CNN on the simulated accelerator", ("", ">"), rows)
+    print_table("A trained CNN on the simulated accelerator", ("", ">"), rows, header=False)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -95,6 +95,22 @@ def test_report_json(library: Path, image: Image, capsys: pytest.CaptureFixture[
     assert macs["conv"] == CONV_MACS and macs["dense"] == DENSE_MACS
 
 
+def test_report_counts_shared_programs_per_call(image: Image, tmp_path: Path,
+                                                capsys: pytest.CaptureFixture[str]) -> None:
+    once, twice = tmp_path / "once.so", tmp_path / "twice.so"
+    once.write_bytes(image.data)
+    info = ModelInfo("m", "relay", 2 * (CONV_MACS + DENSE_MACS), 2 * (CONV_MACS + DENSE_MACS), (),
+                     (("wia_m_0", image.name), ("wia_m_1", image.name)))
+    twice.write_bytes(image.data + pack(info))
+    reports = []
+    for path in (once, twice):
+        assert main(["report", str(path), "--json"]) == 0
+        reports.append(json.loads(capsys.readouterr().out))
+    for key in ("macs", "macs_offloaded", "cycles", "bound_cycles"):
+        assert reports[1][key] == 2 * reports[0][key]
+    assert reports[1]["program_bytes"] == reports[0]["program_bytes"]
+
+
 def test_report_text(library: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", str(library)]) == 0
     text = capsys.readouterr().out
