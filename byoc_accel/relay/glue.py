@@ -1,11 +1,13 @@
 """Object files of compiled regions: one C entry point in TVM's packed ABI, and the image as read-only data.
 
 The image is pulled in with `.incbin`, so a 25 MB program costs the compiler 0.1 s and its bytes exist once
-in the object. Only the entry point is visible from outside; the runtime behind it is linked once per
-library, however many regions there are.
+in the object. It stands in a section group named by its SHA-256, of which the linker keeps one: regions with
+the same bytes share them. Only the entry point is visible from outside; the runtime behind it is linked once
+per library, however many regions there are.
 """
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import shlex
@@ -32,12 +34,14 @@ ENTRY_SOURCE = """\
 extern "C" {{
 #endif
 __asm__(
-    ".pushsection .rodata.wia_image,\\"a\\",%progbits\\n"
+    ".pushsection .rodata.{image},\\"aG\\",%progbits,{image},comdat\\n"
+    ".globl {image}\\n"
+    ".hidden {image}\\n"
     ".balign {alignment_bytes}\\n"
-    "wia_region_image:\\n"
+    "{image}:\\n"
     ".incbin \\"image.bin\\"\\n"
     ".popsection\\n");
-extern const unsigned char wia_region_image[] __attribute__((visibility("hidden")));
+extern const unsigned char {image}[] __attribute__((visibility("hidden")));
 __attribute__((visibility("hidden"))) int wia_tvm_call(
     const void* image, size_t image_size_bytes, const void* args, const int* type_codes, int num_args);
 __attribute__((visibility("protected"))) int {symbol}(
@@ -47,7 +51,7 @@ int {symbol}(
   (void)ret_value;
   (void)resource;
   if (ret_type_code != NULL) *ret_type_code = 4;
-  return wia_tvm_call(wia_region_image, (size_t){image_size_bytes}u, args, type_codes, num_args);
+  return wia_tvm_call({image}, (size_t){image_size_bytes}u, args, type_codes, num_args);
 }}
 #if defined(__cplusplus)
 }}
@@ -55,11 +59,11 @@ int {symbol}(
 """
 
 
-def entry_source(symbol: str, image_size_bytes: int) -> str:
+def entry_source(symbol: str, image: bytes) -> str:
     """C (and C++) text of a region's entry point `symbol`; it expects the image in `image.bin`."""
     return ENTRY_SOURCE.format(
-        symbol=symbol, image_size_bytes=image_size_bytes, alignment_bytes=IMAGE_ALIGNMENT_BYTES
-    )
+        symbol=symbol, image=f"wia_image_{hashlib.sha256(image).hexdigest()}", image_size_bytes=len(image),
+        alignment_bytes=IMAGE_ALIGNMENT_BYTES)
 
 
 def build_region_object(symbol: str, image: bytes, workdir: Path | str) -> bytes:
@@ -77,7 +81,7 @@ def build_region_object(symbol: str, image: bytes, workdir: Path | str) -> bytes
         )
     directory = Path(workdir)
     _write(directory / "image.bin", image)
-    _write(directory / "region.c", entry_source(symbol, len(image)).encode())
+    _write(directory / "region.c", entry_source(symbol, image).encode())
     # Relative names, and the folder as working directory: neither spaces nor the folder's name get in.
     _run_cc(directory, ["-c", "-x", "c", "-O2", "-fPIC", "-fno-lto", "-g0", "region.c", "-o", "region.o"])
     return _read(directory / "region.o")

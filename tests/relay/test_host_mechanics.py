@@ -409,7 +409,7 @@ def test_region_object_is_deterministic_and_hides_all_but_the_entry(tmp_path: Pa
 @pytest.mark.parametrize("compiler", [["cc", "-x", "c", "-std=c99"], ["c++", "-x", "c++", "-std=c++11"]])
 def test_entry_source_is_c_and_cxx(tmp_path: Path, compiler: list[str]) -> None:
     (tmp_path / "image.bin").write_bytes(b"x")
-    (tmp_path / "region.c").write_text(glue.entry_source("wia_sym", 1))
+    (tmp_path / "region.c").write_text(glue.entry_source("wia_sym", b"1"))
     flags = ["-Wall", "-Wextra", "-Werror", "-c", "region.c", "-o", "region.o"]
     subprocess.run([*compiler, *flags], cwd=tmp_path, check=True)
     assert any(line.endswith(" T wia_sym") for line in nm(tmp_path / "region.o"))
