@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from byoc_accel.container import layout
 from byoc_accel.container.image import Image, unpack
 from byoc_accel.container.writer import with_checksum
 from byoc_accel.errors import C_ERRORS, ImageError
@@ -118,6 +119,40 @@ def test_damage_behind_a_right_checksum(name: str, tmp_path: Path, c_folder: Pat
         cases.add(with_checksum(bytes(damaged)), python_code(with_checksum(bytes(damaged))))
     counts = cases.run(tmp_path, c_folder, files[name])
     assert {CODES["WIA_E_LAYOUT"], CODES["WIA_E_OPCODE"], CODES["WIA_E_BOUNDS"], CODES["WIA_E_TOKEN"], 0} <= set(counts)
+
+
+def patched(data: bytes, at: int, value: bytes) -> bytes:
+    """`value` at byte `at`, behind a right checksum."""
+    return with_checksum(data[:at] + value + data[at + len(value):])
+
+
+def test_handmade_layouts(tmp_path: Path, c_folder: Path, files: dict[str, Path]) -> None:
+    """Values that a random mutation hardly finds."""
+    image = images.copy_image(TINY)
+    data = image.data
+    port, strings, program = (image.sections[name][0] for name in ("ports", "strings", "program"))
+    string_bytes = image.sections["strings"][1]
+    assert strings + string_bytes < program  # there is padding to spoil
+    rank = layout.PORT_RECORD.fields[3]
+    shape = next(f for f in layout.PORT_RECORD.fields if f.name == "host_shape").offset
+    assert rank.name == "host_rank"
+    # 64 * 536838145 * 536903681 = 2^64 + 64: the right size only if the product wraps.
+    wrapping = struct.pack("<H", 3), struct.pack("<8I", 64, 536838145, 536903681, 0, 0, 0, 0, 0)
+    cases = Cases()
+    for damaged in (
+        patched(patched(data, port + rank.offset, wrapping[0]), port + shape, wrapping[1]),
+        patched(data, 28, struct.pack("<I", string_bytes)),  # a name just behind the strings
+        patched(data, strings + string_bytes, b"\1"),  # padding
+        patched(data, program - 1, b"\1"),
+        patched(data, strings + string_bytes - 1, b"x"),  # strings without an end
+        patched(data, layout.HEADER.bytes - 1, b"\1"),  # reserved bytes
+        patched(data, port + layout.PORT_RECORD.bytes - 1, b"\1"),
+        patched(data, image.sections["buffers"][0] + layout.BUFFER_RECORD.bytes - 1, b"\1"),
+        patched(data, 64 + 5 * 16 + 4, struct.pack("<I", 0xFFFFFFC0)),  # program offset that wraps
+        patched(data, 64 + 5 * 16 + 8, struct.pack("<I", 0xFFFFFFFC)),
+    ):
+        cases.add(damaged, "WIA_E_LAYOUT")
+    assert cases.run(tmp_path, c_folder, files["copy"]) == {CODES["WIA_E_LAYOUT"]: 10}
 
 
 def test_corrupt_program_bytes_never_run(files: dict[str, Path]) -> None:
