@@ -115,7 +115,7 @@ class Builder:
         self._sync("array", wait=others, signal=others)
         for unit in others:
             self._sync(unit, wait=("array",), signal=())
-        last = len(self._slots)
+        last = len(self._slots) - 1
         self._synced = {pair: last for pair in self._synced}
 
     def loop(self, count: int, body: Callable[[int], None]) -> None:
