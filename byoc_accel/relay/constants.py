@@ -41,8 +41,12 @@ class ConstantEvaluator:
         return [] if key(expr) in self._known else operands(expr)
 
     def _evaluate(self, expr: relay.Expr) -> Value:
+        if _has_no_numpy_type(expr):
+            return None
         if isinstance(expr, relay.Constant):
             return expr.data.numpy()
+        if isinstance(expr, relay.Call) and any(_has_no_numpy_type(e) for e in expr.args):
+            return _fold(expr)
         values = [self._known[key(e)][1] for e in operands(expr)]
         if any(v is None for v in values):
             return None
@@ -73,12 +77,19 @@ def _simple(call: relay.Call, values: list[Value]) -> np.ndarray | None:
         return np.asarray(function(*values), kind.dtype)
 
 
+def _has_no_numpy_type(expr: relay.Expr) -> bool:
+    kind = expr.checked_type
+    return isinstance(kind, relay.TensorType) and str(kind.dtype) == "bfloat16"
+
+
 def _by_tvm(call: relay.Call, values: list[Value]) -> Value:
-    # A constant operand is passed on as it is: NumPy has no bfloat16 of its own.
-    args = [e if isinstance(e, relay.Constant) else _as_expr(v) for e, v in zip(call.args, values)]
-    copy = relay.Call(call.op, args, call.attrs, call.type_args)
+    return _fold(relay.Call(call.op, [_as_expr(v) for v in values], call.attrs, call.type_args))
+
+
+def _fold(expr: relay.Expr) -> Value:
+    """`expr` computed by TVM, with everything below it."""
     try:
-        return _from_expr(relay.transform.FoldConstantExpr(copy, tvm.IRModule(), True))
+        return _from_expr(relay.transform.FoldConstantExpr(expr, tvm.IRModule(), True))
     except (tvm.TVMError, TypeError, ValueError):
         return None
 
@@ -86,7 +97,7 @@ def _by_tvm(call: relay.Call, values: list[Value]) -> Value:
 def _as_expr(value: Value) -> relay.Expr:
     if isinstance(value, tuple):
         return relay.Tuple([_as_expr(v) for v in value])
-    return relay.const(np.ascontiguousarray(value), str(value.dtype))
+    return relay.const(np.asarray(value, order="C"), str(value.dtype))  # keeps rank 0
 
 
 def _from_expr(expr: relay.Expr) -> Value:

@@ -7,8 +7,18 @@ from dataclasses import dataclass
 import numpy as np
 from tvm import relay
 
-from ..support.candidate import (AddCandidate, Candidate, ConvCandidate, OtherCandidate, PoolCandidate, Requantize,
-                                 Scale, UnaryCandidate, Value, ViewCandidate)
+from ..support.candidate import (
+    AddCandidate,
+    Candidate,
+    ConvCandidate,
+    OtherCandidate,
+    PoolCandidate,
+    Requantize,
+    Scale,
+    UnaryCandidate,
+    Value,
+    ViewCandidate,
+)
 from .constants import ConstantEvaluator
 from .graph import Graph
 from .patterns import Match, channel_axis, channel_vector, per_channel_operand

@@ -4,6 +4,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import tvm
 from tvm import relay
 
@@ -62,7 +63,7 @@ def _operand(graph: Graph, index: int, copies: dict[int, relay.Expr], evaluate: 
         value = evaluate(node.expr)
         if value is None:
             raise HostError(f"constant {node.op} cannot be computed at compile time; replace it by its value")
-        copies[index] = relay.const(value, str(value.dtype))
+        copies[index] = relay.const(np.asarray(value, order="C"), str(value.dtype))
     return copies[index]
 
 

@@ -10,7 +10,7 @@ from ..target import Target
 from .constants import ConstantEvaluator
 from .extract import Extractor
 from .graph import Graph
-from .patterns import BY_ANCHOR, Match, Matcher
+from .patterns import BY_ANCHOR, FUSED_ONLY, Match, Matcher
 
 
 @dataclass(frozen=True)
@@ -81,9 +81,11 @@ def _first_supported(matcher: Matcher, extractor: Extractor, anchor: int, taken:
 
 def _no_pattern(extractor: Extractor, index: int) -> str:
     op = extractor.graph.nodes[index].op
-    if op in ("tuple", "get", "control flow", "call of a function") or op.startswith("@"):
-        return f"{op} stays on the host" if not op.startswith("@") else "a call of another function"
-    return f"{op} is no op that the accelerator has" if op not in BY_ANCHOR else f"{op} fits no pattern here"
+    if op.startswith("@"):
+        return "it calls another function"
+    if op in FUSED_ONLY:
+        return "it is offloaded only with the layer that it belongs to"
+    return f"{op} fits no pattern here" if op in BY_ANCHOR else f"the accelerator has no {op}"
 
 
 def _operands(graph: Graph, match: Match) -> tuple[int, ...]:

@@ -12,9 +12,11 @@ import tvm
 from tvm import relay
 
 from ..compile import compile_qregion
-from ..errors import EncodeError, ProgramError, ScheduleError
+from ..errors import EncodeError, ProgramError, QuantizeError, ScheduleError
 from ..quantize.activations import Ranges, collect_ranges
 from ..quantize.calibration import CalibrationWarning
+from ..quantize.checks import require_finite_constants
+from ..quantize.qregion import QRegion
 from ..quantize.quantize import quantize
 from ..quantize.report import QuantReport
 from ..quantize.verify import verify as verify_qregion
@@ -33,7 +35,7 @@ from .options import Options, to_attrs
 from .preprocess import is_plain, prepare
 from .regions import group_layers
 from .report import PartitionReport, RegionRow
-from .rows import op_rows
+from .rows import op_rows, source_name
 
 SYMBOL_LIMIT = 80
 DOES_NOT_FIT = (ScheduleError, EncodeError, ProgramError)
@@ -137,9 +139,7 @@ class _Root:
         for draft, built in candidates:
             verify_region(built.region)
             inputs = None if quantized(built.region) else next(samples)
-            ranges = None if inputs is None else collect_ranges(built.region, inputs)
-            qregion, report = quantize(built.region, inputs, scale=self.options.scale, ranges=ranges)
-            verify_qregion(qregion)
+            ranges, qregion, report = self._quantize(draft, built, inputs)
             try:
                 compile_qregion(qregion, report, self.options.target)
             except DOES_NOT_FIT as error:
@@ -150,6 +150,19 @@ class _Root:
                 report = replace(report, source="noise")
             out.append(_Region(draft, built, ranges, report))
         return out
+
+    def _quantize(self, draft: Draft, built: Built, inputs: list[list[np.ndarray]] | None,
+                  ) -> tuple[Ranges | None, QRegion, QuantReport]:
+        try:
+            require_finite_constants(built.region)
+            ranges = None if inputs is None else collect_ranges(built.region, inputs)
+            qregion, report = quantize(built.region, inputs, scale=self.options.scale, ranges=ranges)
+        except QuantizeError as error:
+            node = self.graph.nodes[_named_layer(draft, built, str(error))]
+            text = str(error).removeprefix(f"{QuantizeError.stage}: ")
+            raise QuantizeError(f"{text} (the layer of {node.op} {source_name(node.expr)})") from error
+        verify_qregion(qregion)
+        return ranges, qregion, report
 
     def _float_samples(self, groups: list) -> list[list[list[np.ndarray]]]:
         if self.samples is None:

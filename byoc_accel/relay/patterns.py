@@ -5,7 +5,7 @@ Patterns only say what belongs together. Whether a match can be offloaded is ask
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -62,6 +62,7 @@ PATTERNS: tuple[Pattern, ...] = (
     Pattern("unary", ("nn.relu", "clip", "nn.leaky_relu", "sigmoid", "tanh", "exp", "abs", "negative")),
     Pattern("view", VIEWS),
 )
+FUSED_ONLY = frozenset(op for p in PATTERNS for op in (p.head, *(o for stage in p.tail for o in stage.ops)))
 BY_ANCHOR: dict[str, tuple[Pattern, ...]] = {
     op: tuple(p for p in PATTERNS if op in p.anchors) for op in sorted({op for p in PATTERNS for op in p.anchors})}
 
@@ -100,7 +101,10 @@ class Matcher:
     def candidates(self, anchor: int, taken: set[int]) -> Iterator[Match]:
         """Matches of the patterns that start at node `anchor`, complete ones first; `taken` nodes are avoided."""
         found = [self._match(p, anchor, taken) for p in BY_ANCHOR.get(self.graph.nodes[anchor].op, ())]
-        yield from sorted((m for m in found if m is not None), key=lambda m: bool(m.missing))
+        for match in sorted((m for m in found if m is not None), key=lambda m: bool(m.missing)):
+            yield match
+            if match.head is not None and not match.pattern.head_required:
+                yield replace(match, head=None)
 
     def _match(self, pattern: Pattern, anchor: int, taken: set[int]) -> Match | None:
         node = self.graph.nodes[anchor]

@@ -20,7 +20,7 @@ def op_rows(graph: Graph, owner: Mapping[int, str], reasons: Mapping[int, str]) 
             continue
         number = counts[node.op]
         counts[node.op] += 1
-        name = _source_name(node.expr) or f"{node.op}_{number}"
+        name = source_name(node.expr) or f"{node.op}_{number}"
         region = owner.get(node.index, "")
         if node.op.startswith("@wia_"):
             region = node.op[1:]
@@ -29,7 +29,7 @@ def op_rows(graph: Graph, owner: Mapping[int, str], reasons: Mapping[int, str]) 
     return rows
 
 
-def _source_name(expr: relay.Expr) -> str:
+def source_name(expr: relay.Expr) -> str:
     """The name that a frontend gave to the op, "" when it gave none; the first of those that TFLite joins."""
     span = expr.span
     if span is None or getattr(span, "source_name", None) is None:

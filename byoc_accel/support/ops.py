@@ -3,8 +3,15 @@ from __future__ import annotations
 
 from ..target import Target
 from . import constraints as rules
-from .candidate import (AddCandidate, Candidate, ConvCandidate, OtherCandidate, PoolCandidate, UnaryCandidate,
-                        ViewCandidate)
+from .candidate import (
+    AddCandidate,
+    Candidate,
+    ConvCandidate,
+    OtherCandidate,
+    PoolCandidate,
+    UnaryCandidate,
+    ViewCandidate,
+)
 
 CONV = (rules.static_shapes, rules.supported_dtypes, rules.known_layout, rules.known_kernel_layout,
         rules.constant_weight, rules.weight_dtype, rules.kernel_size, rules.group_channels, rules.addressable,
