@@ -280,6 +280,11 @@ def view(ex: Extractor, match: Match) -> Candidate:
     """Ops that move no byte on the device."""
     graph, node = ex.graph, ex.graph.nodes[match.anchor]
     x, y = graph.value(node.inputs[0]), graph.value(match.anchor)
+    if node.op == "layout_transform":
+        source, goal = (str(getattr(graph.attrs(match.anchor), k)) for k in ("src_layout", "dst_layout"))
+        if sorted(source) != sorted(goal) or len(set(source)) != len(x.shape):
+            return ex.other(match.anchor, f"layout {source} to {goal} is no exchange of axes")
+        return ViewCandidate(str(match.result), node.op, x, y, tuple(source.index(axis) for axis in goal))
     if node.op != "transpose":
         return ViewCandidate(str(match.result), node.op, x, y)
     given = graph.attrs(match.anchor).axes

@@ -206,8 +206,8 @@ def _channel_axis(c: ConvCandidate) -> int:
 
 
 def encodable_scale(c: ConvCandidate | AddCandidate, target: Target) -> str | None:
-    """A requantize scales by less than 2^30, which a shift can encode, and by 2^-32 or more; a single channel may
-    scale by less, its result is the zero point."""
+    """A requantize scales by less than 2^30, which a shift can encode, and by 2^-32 or more; some channels of
+    a layer may scale by less, their result is the zero point."""
     if isinstance(c, AddCandidate):
         ratios = np.array([c.x1_scale.scale, c.x2_scale.scale]) / c.y_scale.scale
     else:
@@ -218,7 +218,7 @@ def encodable_scale(c: ConvCandidate | AddCandidate, target: Target) -> str | No
     if ratios.max() >= MAX_RATIO:
         return f"it would scale by {ratios.max():g}"
     small = ratios[ratios <= MIN_RATIO]
-    return f"it would scale by {small[0]:g}" if small.size and ratios.size == 1 else None
+    return f"it would scale by {small.max():g}" if small.size == ratios.size else None
 
 
 def sums_fit(c: ConvCandidate, target: Target) -> str | None:
