@@ -1,16 +1,17 @@
 """A graph -> its supported layers: matches that may be offloaded, and a reason for every other node."""
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ..support.candidate import ANCHORS, Candidate, Value
+from ..support.candidate import ANCHORS, Candidate, UnaryCandidate, Value
 from ..support.ops import unsupported
 from ..target import Target
 from .constants import ConstantEvaluator
+from .elementwise import Cluster, find_clusters
 from .extract import Extractor
 from .graph import Graph
-from .patterns import BY_ANCHOR, FUSED_ONLY, Match, Matcher
+from .patterns import BY_ANCHOR, CLUSTER, FUSED_ONLY, Match, Matcher
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,7 @@ class Layers:
 def find_layers(graph: Graph, evaluate: ConstantEvaluator, target: Target, refused: Mapping[int, str]) -> Layers:
     """Match every node once, in topological order. `refused` maps anchors that must stay on the host to reasons."""
     matcher, extractor = Matcher(graph, evaluate), Extractor(graph, evaluate)
+    clusters = find_clusters(graph, evaluate)
     taken: set[int] = set()
     found: list[Layer] = []
     reasons: dict[int, str] = {}
@@ -55,7 +57,9 @@ def find_layers(graph: Graph, evaluate: ConstantEvaluator, target: Target, refus
         if node.index in refused:
             reasons[node.index] = refused[node.index]
             continue
-        layer, reason = _first_supported(matcher, extractor, node.index, taken, target)
+        layer, reason = _cluster(extractor, clusters.get(node.index, ()), taken, target), ""
+        if layer is None:
+            layer, reason = _first_supported(matcher, extractor, node.index, taken, target)
         if layer is None:
             reasons[node.index] = reason
         else:
@@ -64,6 +68,20 @@ def find_layers(graph: Graph, evaluate: ConstantEvaluator, target: Target, refus
             for index in layer.match.nodes:
                 reasons.pop(index, None)  # of a head, which comes before its anchor
     return Layers(graph, tuple(sorted(found, key=lambda f: f.result)), reasons)
+
+
+def _cluster(extractor: Extractor, clusters: Sequence[Cluster], taken: set[int], target: Target) -> Layer | None:
+    """The first of `clusters` whose nodes are free and whose function is supported."""
+    for cluster in clusters:
+        if not taken.isdisjoint(cluster.nodes):
+            continue
+        graph, nodes = extractor.graph, cluster.nodes
+        match = Match(CLUSTER, nodes[0], None, tuple(("function", i) for i in nodes[1:]))
+        candidate = UnaryCandidate(str(match.result), graph.nodes[match.result].op, graph.value(cluster.root),
+                                   graph.value(match.result), cluster.function, cluster.args)
+        if unsupported(candidate, target) is None:
+            return Layer(match, candidate, (cluster.root,))
+    return None
 
 
 def _first_supported(matcher: Matcher, extractor: Extractor, anchor: int, taken: set[int],

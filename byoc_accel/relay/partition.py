@@ -126,8 +126,10 @@ class _Root:
     def _resolve(self, draft: Draft, conflict: Conflict, refused: dict[int, str], cuts: set[tuple[int, int]]) -> None:
         reader, value = draft.origin[int(conflict.reader)], draft.origin[int(conflict.value)]
         layer = next(f for f in draft.group.layers if f.result == reader)
-        if value in {f.result for f in draft.group.layers} and value != reader:
-            cuts.add((value, reader))
+        results = {f.result for f in draft.group.layers} - {reader}
+        apart = {value} & results or results & set(layer.operands)  # an input's readers disagree: a region of its own
+        if apart:
+            cuts.update((u, reader) for u in apart)
         else:
             refused[layer.match.anchor] = f"it does not fit its neighbours: {conflict.reason}"
 

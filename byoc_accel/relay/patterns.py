@@ -62,6 +62,7 @@ PATTERNS: tuple[Pattern, ...] = (
     Pattern("unary", ("nn.relu", "clip", "nn.leaky_relu", "sigmoid", "tanh", "exp", "abs", "negative")),
     Pattern("view", VIEWS),
 )
+CLUSTER = Pattern("cluster", ())  # found by elementwise.find_clusters
 FUSED_ONLY = frozenset(op for p in PATTERNS for op in (p.head, *(o for stage in p.tail for o in stage.ops)))
 BY_ANCHOR: dict[str, tuple[Pattern, ...]] = {
     op: tuple(p for p in PATTERNS if op in p.anchors) for op in sorted({op for p in PATTERNS for op in p.anchors})}

@@ -40,7 +40,8 @@ from tests.relay.models import (  # noqa: E402
 S, Z = 0.05, -5  # one scale and zero point for all tensors
 
 
-def conv(x: relay.Expr, seed: int, channels: int = 4, in_channels: int = 4, kernel: int = 1, **attrs: object) -> relay.Expr:
+def conv(x: relay.Expr, seed: int, channels: int = 4, in_channels: int = 4, kernel: int = 1,
+         **attrs: object) -> relay.Expr:
     return qconv2d(x, channels, (kernel, kernel), np.random.default_rng(seed), in_channels=in_channels, zp=(Z, Z),
                    scales=(S, S), **attrs)
 

@@ -96,14 +96,14 @@ class TestFunctionIdentity:
                                         const(3, "int32"), out_dtype="int8")
             return module(y, x, w), {"w": weight(16, 16, seed)}
 
+        x = random_inputs(chain([weight(16, 16, 0)]))
         libraries, expected = [], []
         for seed in (1, 2):
             mod, params = model(seed)
             part, _ = ba.partition(mod, params)
             libraries.append(build(part))
             bound = tvm.IRModule.from_expr(relay.build_module.bind_params_by_name(mod["main"], params))
-            expected.append(run(relay.transform.InferType()(bound), {"x": random_inputs(chain([weight(16, 16, 0)]))["x"]}))
-        x = {"x": random_inputs(chain([weight(16, 16, 0)]))["x"]}
+            expected.append(run(relay.transform.InferType()(bound), x))
         for library, right in zip(libraries, expected):
             compare(run_library(library, x), right)
         assert (expected[0][0] != expected[1][0]).any()

@@ -1,0 +1,161 @@
+"""Elementwise functions that frontends write as several ops: x * sigmoid(x), clip(x + 3, 0, 6) / 6, ...
+
+A cluster computes one value from one other value and scalar constants, and nobody else reads what lies between.
+It is recognised by its values at many points, so the order and form of its ops do not matter.
+"""
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import tvm
+
+from ..region import functions
+from .constants import ConstantEvaluator
+from .graph import Graph
+
+MAX_OPS = 12
+_POINTS = np.concatenate([np.linspace(-12.0, 12.0, 481), [-40.0, -25.0, 25.0, 40.0]])
+_TOLERANCE = 1e-5  # relative; constants such as 1/6 are float32
+
+_erf = np.frompyfunc(math.erf, 1, 1)
+_OPS: dict[str, Callable[..., np.ndarray]] = {
+    "add": np.add, "subtract": np.subtract, "multiply": np.multiply, "divide": np.divide, "maximum": np.maximum,
+    "minimum": np.minimum, "exp": np.exp, "log": np.log, "tanh": np.tanh, "abs": np.abs, "negative": np.negative,
+    "sqrt": np.sqrt, "erf": lambda x: _erf(x).astype(np.float64), "power": np.power,
+    "sigmoid": lambda x: functions.evaluate("sigmoid", (), x), "nn.relu": lambda x: np.maximum(x, 0.0)}
+_WITH_ATTRS: dict[str, Callable[[np.ndarray, tvm.ir.Attrs], np.ndarray]] = {
+    "clip": lambda x, a: np.clip(x, float(a.a_min), float(a.a_max)),
+    "nn.leaky_relu": lambda x, a: np.where(x > 0, x, float(a.alpha) * x)}
+_JOINS = ("multiply", "divide", "add", "subtract", "maximum")
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """`nodes` in topological order compute `function` of node `root`; the last one is the result."""
+
+    root: int
+    nodes: tuple[int, ...]
+    function: str
+    args: tuple[float, ...]
+
+
+def find_clusters(graph: Graph, evaluate: ConstantEvaluator) -> Mapping[int, tuple[Cluster, ...]]:
+    """Recognised clusters by their first node, the largest first. Only float32 values are looked at."""
+    found: dict[int, list[Cluster]] = {}
+    parents = _parents(graph)
+    for node in graph.nodes:
+        if parents.get(node.index) is None or _follower(graph, node.index, parents) is not None:
+            continue  # a larger cluster ends further down
+        cluster = _largest(graph, node.index, parents, evaluate)
+        if cluster is not None:
+            found.setdefault(cluster.nodes[0], []).append(cluster)
+    return {first: tuple(sorted(c, key=lambda x: -len(x.nodes))) for first, c in found.items()}
+
+
+def _parents(graph: Graph) -> dict[int, int]:
+    """For each elementwise node, the nearest earlier node that it is a function of."""
+    parents: dict[int, int] = {}
+    for node in graph.nodes:
+        if node.constant or (node.op not in _OPS and node.op not in _WITH_ATTRS):
+            continue
+        value = graph.value(node.index)
+        scalars = all(math.prod(d or 0 for d in graph.value(i).shape) == 1
+                      for i in node.inputs if graph.nodes[i].constant)
+        inputs = list(dict.fromkeys(i for i in node.inputs if not graph.nodes[i].constant))
+        if value.dtype != "float32" or not scalars or any(graph.value(i).shape != value.shape for i in inputs):
+            continue
+        if len(inputs) == 1:
+            parents[node.index] = inputs[0]
+        elif node.op in _JOINS:
+            common = _common(inputs[0], inputs[1], parents)
+            if common is not None:
+                parents[node.index] = common
+    return parents
+
+
+def _common(a: int, b: int, parents: Mapping[int, int]) -> int | None:
+    """The nearest node that both are functions of, within MAX_OPS steps."""
+    above = _ancestors(a, parents)
+    return next((i for i in _ancestors(b, parents) if i in above), None)
+
+
+def _ancestors(index: int, parents: Mapping[int, int]) -> list[int]:
+    chain = [index]
+    while chain[-1] in parents and len(chain) <= MAX_OPS:
+        chain.append(parents[chain[-1]])
+    return chain
+
+
+def _follower(graph: Graph, index: int, parents: Mapping[int, int]) -> int | None:
+    user = graph.single_use(index)
+    return user if user is not None and parents.get(user) == index else None
+
+
+def _largest(graph: Graph, last: int, parents: Mapping[int, int], evaluate: ConstantEvaluator) -> Cluster | None:
+    """The largest recognised cluster that ends at `last` or at a node before it in the same chain."""
+    ends = [i for i in _ancestors(last, parents) if i in parents]
+    for end in ends:
+        roots = [i for i in _ancestors(end, parents)[1:]]
+        for root in reversed(roots):
+            nodes = _between(graph, root, end)
+            if nodes is None or (len(nodes) == 1 and graph.nodes[end].op not in _JOINS):
+                continue  # a pattern has the named functions
+            known = _recognise(lambda x, root=root, nodes=nodes: _evaluate(graph, root, nodes, x, evaluate))
+            if known is not None:
+                return Cluster(root, nodes, *known)
+    return None
+
+
+def _between(graph: Graph, root: int, end: int) -> tuple[int, ...] | None:
+    """Nodes from `root` (not included) to `end`, or None when one of them has another reader or operand."""
+    inside: set[int] = set()
+    stack = [end]
+    while stack:
+        index = stack.pop()
+        if index == root or index in inside or graph.nodes[index].constant:
+            continue
+        if index < root or len(inside) >= MAX_OPS:
+            return None
+        inside.add(index)
+        stack.extend(graph.nodes[index].inputs)
+    for index in inside - {end}:
+        if index == graph.result or any(u not in inside for u in graph.uses[index]):
+            return None
+    return tuple(sorted(inside))
+
+
+def _evaluate(graph: Graph, root: int, nodes: tuple[int, ...], x: np.ndarray,
+              evaluate: ConstantEvaluator) -> np.ndarray | None:
+    values: dict[int, np.ndarray] = {root: x}
+    for index in nodes:
+        node = graph.nodes[index]
+        args = []
+        for i in node.inputs:
+            value = values.get(i) if i in values else evaluate(graph.nodes[i].expr)
+            if value is None:
+                return None
+            args.append(value if i in values else value.reshape(-1)[0].astype(np.float64))
+        with np.errstate(all="ignore"):
+            values[index] = (_WITH_ATTRS[node.op](args[0], node.expr.attrs) if node.op in _WITH_ATTRS
+                             else _OPS[node.op](*args))
+    return values[nodes[-1]]
+
+
+def _recognise(function: Callable[[np.ndarray], np.ndarray | None]) -> tuple[str, tuple[float, ...]] | None:
+    """Name and arguments of a table function with the same values, or None."""
+    y = function(_POINTS)
+    if y is None or not np.isfinite(y).all():
+        return None
+    minus_one, zero, one = (float(v) for v in function(np.array([-1.0, 0.0, 1.0])))
+    guesses = [(name, ()) for name, f in sorted(functions.FUNCTIONS.items()) if not f.args]
+    guesses += [("leaky_relu", (-minus_one,)), ("elu", (minus_one / math.expm1(-1.0),)),
+                ("clip", (float(y.min()), float(y.max()))), ("affine", (one - zero, zero))]
+    for name, args in guesses:
+        reference = functions.evaluate(name, args, _POINTS)
+        if np.isfinite(reference).all() and (
+                np.abs(y - reference) <= _TOLERANCE * np.maximum(1.0, np.abs(reference))).all():
+            return name, args
+    return None

@@ -1,0 +1,360 @@
+"""Pooling, adds, elementwise ops, batch norm and what fuses, against TVM's own lowering (B11, B31, B32, B33)."""
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.conftest import has_relay
+
+pytestmark = pytest.mark.relay
+if not has_relay():
+    pytest.skip("TVM with Relay is not installed", allow_module_level=True)
+
+import tvm  # noqa: E402
+from tvm import relay  # noqa: E402
+
+import byoc_accel.relay as ba  # noqa: E402
+from tests.relay.models import (  # noqa: E402
+    check_library,
+    check_region,
+    const,
+    host_ops,
+    module,
+    qadd,
+    qconv2d,
+    qdense,
+    random_inputs,
+    reason,
+    run,
+    run_imported,
+)
+
+
+def normal(*shape: int, seed: int = 0) -> relay.Expr:
+    return const(np.random.default_rng(seed).normal(size=shape), "float32")
+
+
+def float_input(*shape: int, name: str = "x") -> relay.Var:
+    return relay.var(name, shape=shape, dtype="float32")
+
+
+def conv(x: relay.Expr, channels: int = 4, in_channels: int = 4, layout: str = "NCHW", seed: int = 0) -> relay.Expr:
+    shape = (channels, in_channels, 3, 3) if layout == "NCHW" else (3, 3, in_channels, channels)
+    return relay.nn.conv2d(x, normal(*shape, seed=seed), channels=channels, kernel_size=(3, 3), padding=(1, 1),
+                           data_layout=layout, kernel_layout="OIHW" if layout == "NCHW" else "HWIO")
+
+
+class TestFusing:
+    """B11: bias in every form, batch norm, clamps."""
+
+    @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+    @pytest.mark.parametrize("form", ["none", "zeros", "bias_add", "add", "add_left", "scalar", "axis -1"])
+    def test_bias(self, form: str, layout: str) -> None:
+        y = conv(float_input(1, 4, 4, 4), layout=layout)
+        axis = layout.index("C")
+        column = (4, 1, 1) if layout == "NCHW" else (4,)
+        y = {"none": lambda: y, "zeros": lambda: relay.nn.bias_add(y, const(np.zeros(4), "float32"), axis=axis),
+             "bias_add": lambda: relay.nn.bias_add(y, normal(4), axis=axis),
+             "add": lambda: relay.add(y, normal(*column)), "add_left": lambda: relay.add(normal(*column), y),
+             "scalar": lambda: relay.add(y, const(0.5, "float32")),
+             "axis -1": lambda: relay.nn.bias_add(y, normal(4), axis=-1)}[form]()
+        other_axis = form == "axis -1" and layout == "NCHW"  # C = H = W, so that it would not show
+        imported = check_region(module(y), ops_left=["nn.bias_add"] if other_axis else []) if not other_axis else None
+        if other_axis:
+            _, report = ba.partition(module(y), calibration=[random_inputs(module(y))])
+            assert host_ops(report) == ["nn.bias_add"]
+        else:
+            assert len(imported.region.nodes) == 1
+
+    @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+    @pytest.mark.parametrize("bias", [False, True])
+    def test_batch_norm(self, layout: str, bias: bool) -> None:
+        """B33: negative gamma, gamma 0, variance 0; the folded weights decide the scale."""
+        y = conv(float_input(1, 4, 4, 4), layout=layout)
+        axis = layout.index("C")
+        if bias:
+            y = relay.nn.bias_add(y, normal(4, seed=5), axis=axis)
+        norm = [const(v, "float32") for v in ([-1.5, 0.0, 2.0, 1.0], [0.1, -0.2, 0.3, 0.4], [0.5, 0.1, -0.3, 0.2],
+                                              [1.0, 2.0, 0.0, 0.5])]
+        y = relay.nn.relu(relay.nn.batch_norm(y, *norm, axis=axis, epsilon=1e-3)[0])
+        imported = check_region(module(y))
+        assert len(imported.region.nodes) == 1
+
+    def test_scaling_in_any_order(self) -> None:
+        y = conv(float_input(1, 4, 5, 5))
+        for step in (lambda v: relay.multiply(normal(4, 1, 1, seed=1), v), lambda v: relay.add(v, normal(4, 1, 1)),
+                     lambda v: relay.divide(v, const(3.0, "float32")), lambda v: relay.subtract(v, normal(4, 1, 1)),
+                     lambda v: relay.clip(v, -1.0, 2.0), relay.nn.relu):
+            y = step(y)
+        imported = check_region(module(y))
+        assert len(imported.region.nodes) == 1 and imported.region.nodes[0].clip == (0.0, 2.0)
+
+    def test_a_constant_minus_a_layer_is_no_bias(self) -> None:
+        mod = module(relay.subtract(normal(4, 1, 1), conv(float_input(1, 4, 5, 5))))
+        _, report = ba.partition(mod, calibration=[random_inputs(mod)])
+        assert host_ops(report) == ["subtract"]
+
+    def test_a_constant_that_broadcasts_the_layer_is_no_bias(self) -> None:
+        mod = module(relay.add(conv(float_input(1, 4, 5, 5)), normal(2, 4, 1, 1)))
+        _, report = ba.partition(mod, calibration=[random_inputs(mod)])
+        assert host_ops(report) == ["add"]
+
+    def test_a_value_with_two_readers_is_not_fused_away(self) -> None:
+        y = conv(float_input(1, 4, 5, 5))
+        imported = check_region(module(relay.add(relay.nn.relu(y), y)))
+        assert [type(n).__name__ for n in imported.region.nodes] == ["Conv2d", "Unary", "Add"]
+
+    def test_dropout_vanishes(self) -> None:
+        check_region(module(relay.nn.dropout(conv(float_input(1, 4, 5, 5)), 0.5)))
+
+    def test_global_pooling_after_folded_layers(self) -> None:
+        """B33: conv -> bn -> relu6 -> global average -> 1x1 conv -> dense"""
+        y = relay.nn.batch_norm(conv(float_input(1, 4, 6, 6)), normal(4, seed=1), normal(4, seed=2), normal(4, seed=3),
+                                const(np.full(4, 0.5), "float32"))[0]
+        y = relay.nn.global_avg_pool2d(relay.clip(y, 0.0, 6.0))
+        y = relay.nn.conv2d(y, normal(5, 4, 1, 1), channels=5, kernel_size=(1, 1))
+        check_region(module(relay.nn.dense(relay.nn.batch_flatten(y), normal(3, 5))))
+
+
+class TestPooling:
+    """B31"""
+
+    @pytest.mark.parametrize("include,expected", [(False, 3.0), (True, 12 / 9)])
+    def test_divisor_at_the_border(self, include: bool, expected: float) -> None:
+        x = float_input(1, 1, 5, 5)
+        y = relay.nn.avg_pool2d(x, (3, 3), (2, 2), padding=(1, 1), count_include_pad=include)
+        imported = check_region(module(y))
+        (found,) = run_imported(imported, [np.arange(25, dtype="float32").reshape(1, 1, 5, 5)])
+        assert found[0, 0, 0, 0] == pytest.approx(expected)
+
+    def test_ceil_mode_with_overhang(self) -> None:
+        """7 wide, kernel 2, stride 3: the last window covers one element and divides by 1."""
+        x = float_input(1, 1, 1, 7)
+        y = relay.nn.avg_pool2d(x, (1, 2), (1, 3), ceil_mode=True)
+        imported = check_region(module(y))
+        (found,) = run_imported(imported, [np.arange(7, dtype="float32").reshape(1, 1, 1, 7)])
+        assert found.reshape(-1).tolist() == [0.5, 3.5, 6.0]
+
+    def test_ceil_mode_that_counts_padding_stays_on_the_host(self) -> None:
+        y = relay.nn.avg_pool2d(float_input(1, 1, 1, 7), (1, 2), (1, 3), ceil_mode=True, count_include_pad=True)
+        _, report = ba.partition(module(y))
+        assert "beyond the padded input" in reason(report, "nn.avg_pool2d")
+
+    @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+    @pytest.mark.parametrize("ceil_mode", [False, True])
+    def test_max_pool(self, layout: str, ceil_mode: bool) -> None:
+        """Padding is -128, below every value."""
+        shape = (1, 3, 9, 7) if layout == "NCHW" else (1, 9, 7, 3)
+        x = relay.var("x", shape=shape, dtype="int8")
+        y = relay.nn.max_pool2d(x, (3, 2), (2, 3), padding=(1, 0, 0, 1), layout=layout, ceil_mode=ceil_mode)
+        check_region(module(y))
+
+    @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+    @pytest.mark.parametrize("form", ["avg_pool2d", "padded", "included", "global", "mean", "mean keep"])
+    def test_average_between_casts(self, layout: str, form: str) -> None:
+        """Sums of stored integers, divided toward zero; 25 x 5 as in S3."""
+        shape = (1, 3, 25, 5) if layout == "NCHW" else (1, 25, 5, 3)
+        axes = [2, 3] if layout == "NCHW" else [1, 2]
+        x = relay.cast(relay.var("x", shape=shape, dtype="int8"), "int32")
+        y = {"avg_pool2d": lambda: relay.nn.avg_pool2d(x, (25, 5), (1, 1), layout=layout),
+             "padded": lambda: relay.nn.avg_pool2d(x, (3, 3), (2, 2), padding=(1, 1), layout=layout),
+             "included": lambda: relay.nn.avg_pool2d(x, (3, 3), (2, 2), padding=(1, 1), layout=layout,
+                                                     count_include_pad=True),
+             "global": lambda: relay.nn.global_avg_pool2d(x, layout=layout),
+             "mean": lambda: relay.mean(x, axes), "mean keep": lambda: relay.mean(x, axes, keepdims=True)}[form]()
+        imported = check_region(module(relay.cast(y, "int8")))
+        assert imported.region.nodes[0].raw
+
+    @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+    @pytest.mark.parametrize("form", ["avg", "max", "global avg", "global max", "mean", "adaptive"])
+    def test_float_pools(self, layout: str, form: str) -> None:
+        shape = (1, 4, 6, 6) if layout == "NCHW" else (1, 6, 6, 4)
+        axes = [2, 3] if layout == "NCHW" else [1, 2]
+        x = conv(float_input(*shape), layout=layout)
+        y = {"avg": lambda: relay.nn.avg_pool2d(x, (3, 2), (2, 2), padding=(0, 1), layout=layout),
+             "max": lambda: relay.nn.max_pool2d(x, (3, 2), (2, 2), padding=(0, 1), layout=layout),
+             "global avg": lambda: relay.nn.global_avg_pool2d(x, layout=layout),
+             "global max": lambda: relay.nn.global_max_pool2d(x, layout=layout),
+             "mean": lambda: relay.mean(x, axes),
+             "adaptive": lambda: relay.nn.adaptive_avg_pool2d(x, (1, 1), layout=layout)}[form]()
+        check_region(module(y))
+
+    def test_one_dimensional(self) -> None:
+        check_region(module(relay.nn.max_pool1d(float_input(1, 4, 9), (3,), (2,), padding=(1, 0))))
+        check_region(module(relay.nn.avg_pool1d(float_input(1, 4, 9), (3,), (2,), padding=(1, 1))))
+
+    def test_mean_over_other_axes_stays_on_the_host(self) -> None:
+        _, report = ba.partition(module(relay.mean(float_input(1, 4, 6, 6), [1])))
+        assert "height and width" in reason(report, "mean")
+
+    def test_window_in_the_padding(self) -> None:
+        y = relay.nn.max_pool2d(float_input(1, 2, 4, 4), (1, 1), (1, 1), padding=(1, 1))
+        _, report = ba.partition(module(y))
+        assert "padding" in reason(report, "nn.max_pool2d")
+
+
+class TestAdd:
+    """B32"""
+
+    def test_residual_with_different_zero_points(self) -> None:
+        rng = np.random.default_rng(0)
+        x = relay.var("x", shape=(1, 6, 6, 8), dtype="int8")
+        a = qconv2d(x, 8, (3, 3), rng, in_channels=8, padding=(1, 1), zp=(3, -7), scales=(0.05, 0.1))
+        check_region(module(relay.clip(qadd(x, a, (0.05, 3), (0.1, -7), (0.12, 5)), -20, 100)))
+
+    def test_projection_block(self) -> None:
+        rng = np.random.default_rng(0)
+        x = relay.var("x", shape=(1, 6, 6, 8), dtype="int8")
+        a = qconv2d(x, 16, (3, 3), rng, in_channels=8, padding=(1, 1), strides=(2, 2), zp=(3, -7), scales=(0.05, 0.1))
+        b = qconv2d(x, 16, (1, 1), rng, in_channels=8, strides=(2, 2), zp=(3, 4), scales=(0.05, 0.02))
+        y = qadd(a, b, (0.1, -7), (0.02, 4), (0.1, -128))
+        check_library(module(y), regions=1)
+
+    @pytest.mark.parametrize("scales", [(0.1, 0.1), (0.1, 0.3)])
+    def test_a_value_added_to_itself(self, scales: tuple[float, float]) -> None:
+        x = relay.var("x", shape=(1, 3, 3, 4), dtype="int8")
+        check_library(module(qadd(x, x, (scales[0], 3), (scales[0], 3), (scales[1], -1))), regions=1)
+
+    @pytest.mark.parametrize("shape", [(5,), (4, 5), (2, 4, 5), (1, 2, 4, 5)])
+    def test_ranks(self, shape: tuple[int, ...]) -> None:
+        a, b = (relay.var(n, shape=shape, dtype="int8") for n in "ab")
+        check_region(module(qadd(a, b, (0.1, 3), (0.03, 9), (0.1, -1)), a, b))
+
+    def test_operands_of_different_shapes_stay_on_the_host(self) -> None:
+        a, b = float_input(1, 4, 3, 3, name="a"), float_input(1, 1, 3, 3, name="b")
+        _, report = ba.partition(module(relay.add(a, b)))
+        assert "(1, 4, 3, 3) and (1, 1, 3, 3)" in reason(report, "add")
+
+    def test_scale_that_changes_between_layers(self) -> None:
+        """The sum reads 0.2 where the convolution wrote 0.1: two regions, exact."""
+        rng = np.random.default_rng(0)
+        x = relay.var("x", shape=(1, 6, 6, 4), dtype="int8")
+        a = qconv2d(x, 4, (1, 1), rng, in_channels=4, zp=(3, -7), scales=(0.05, 0.1))
+        check_library(module(qadd(a, a, (0.2, -7), (0.1, -7), (0.3, 0))))
+
+    def test_zero_point_that_changes_between_layers(self) -> None:
+        rng = np.random.default_rng(0)
+        x = relay.var("x", shape=(1, 6, 6, 4), dtype="int8")
+        a = qconv2d(x, 4, (1, 1), rng, in_channels=4, zp=(3, -7))
+        report = check_library(module(qconv2d(a, 4, (3, 3), rng, in_channels=4, padding=(1, 1), zp=(5, 1))))
+        assert len(report.regions) == 2
+
+    def test_input_that_two_layers_read_differently(self) -> None:
+        rng = np.random.default_rng(0)
+        x = relay.var("x", shape=(1, 6, 6, 4), dtype="int8")
+        a = qconv2d(x, 4, (1, 1), rng, in_channels=4, zp=(3, -7), scales=(0.05, 0.1))
+        check_library(module(qadd(a, x, (0.1, -7), (0.2, 4), (0.3, 0))), regions=2)
+
+    def test_float_residual(self) -> None:
+        x = float_input(1, 4, 5, 5)
+        check_region(module(relay.nn.relu(relay.add(conv(x), x))))
+
+
+class TestElementwise:
+    @pytest.mark.parametrize("function", ["relu", "clip", "leaky_relu", "sigmoid", "tanh", "swish", "hard_swish",
+                                          "hard_sigmoid"])
+    def test_float_functions(self, function: str) -> None:
+        y = conv(float_input(1, 4, 5, 5))
+        y = relay.nn.max_pool2d(y, (2, 2))
+        three, six = const(3.0, "float32"), const(6.0, "float32")
+        gate = relay.divide(relay.clip(relay.add(y, three), 0.0, 6.0), six)
+        y = {"relu": lambda: relay.nn.relu(y), "clip": lambda: relay.clip(y, -0.5, 1.0),
+             "leaky_relu": lambda: relay.nn.leaky_relu(y, 0.2), "sigmoid": lambda: relay.sigmoid(y),
+             "tanh": lambda: relay.tanh(y), "swish": lambda: relay.multiply(y, relay.sigmoid(y)),
+             "hard_swish": lambda: relay.multiply(y, gate), "hard_sigmoid": lambda: gate}[function]()
+        imported = check_region(module(y))
+        assert imported.region.nodes[-1].function == function
+
+    def test_scaling_by_a_number(self) -> None:
+        y = relay.nn.max_pool2d(conv(float_input(1, 4, 5, 5)), (2, 2))
+        y = relay.subtract(relay.multiply(y, const(0.5, "float32")), const(1.0, "float32"))
+        imported = check_region(module(y))
+        assert imported.region.nodes[-1].function == "affine" and len(imported.region.nodes) == 3
+
+    def test_a_gate_with_another_reader_is_no_function(self) -> None:
+        y = relay.nn.max_pool2d(conv(float_input(1, 4, 5, 5)), (2, 2))
+        gate = relay.sigmoid(y)
+        mod = module(relay.Tuple([relay.multiply(y, gate), gate]))
+        _, report = ba.partition(mod, calibration=[random_inputs(mod)])
+        assert host_ops(report) == ["multiply"]
+
+    def test_clamps_of_stored_integers(self) -> None:
+        rng = np.random.default_rng(0)
+        x = relay.var("x", shape=(1, 6, 6, 4), dtype="int8")
+        y = relay.nn.max_pool2d(qconv2d(x, 4, (1, 1), rng, in_channels=4, zp=(3, -7)), (2, 2), layout="NHWC")
+        check_region(module(relay.clip(relay.nn.relu(y), -3, 50)))
+
+    def test_alone_it_stays_on_the_host(self) -> None:
+        part, report = ba.partition(module(relay.nn.relu(float_input(1, 4))))
+        assert not report.regions and "alone" in reason(report, "nn.relu")
+
+
+class TestQuantizedForms:
+    def test_requantize_to_int32_with_clip_and_cast(self) -> None:
+        """As the ONNX importer and FakeQuantizationToInteger write it."""
+        rng = np.random.default_rng(0)
+        x = relay.var("x", shape=(1, 6, 6, 4), dtype="int8")
+        y = qconv2d(x, 4, (1, 1), rng, in_channels=4, zp=(3, -7))
+        wide = relay.qnn.op.requantize(y.args[0], *y.args[1:], axis=3, out_dtype="int32")
+        check_region(module(relay.cast(relay.clip(wide, -128, 127), "int8")))
+        report = check_library(module(relay.cast(relay.clip(wide, -200, 100), "int8")), regions=0)
+        assert "clip (-200.0, 100.0)" in reason(report, "qnn.conv2d")
+
+    def test_without_requantize(self) -> None:
+        rng = np.random.default_rng(0)
+        x = relay.var("x", shape=(2, 6), dtype="int8")
+        y = qdense(x, 4, rng, in_units=6).args[0]
+        _, report = ba.partition(module(y))
+        assert "qnn.requantize" in reason(report, "qnn.dense")
+
+    def test_rounding_setting_of_tvm(self) -> None:
+        """`requantize_config` decides for ops that state no rounding of their own, for TVM and for us."""
+        rng = np.random.default_rng(0)
+        x = relay.var("x", shape=(1, 6, 6, 4), dtype="int8")
+        a = qconv2d(x, 4, (1, 1), rng, in_channels=4, zp=(0, 0), scales=(0.5, 0.5), bias="none")
+        mod = module(qadd(a, x, (0.5, 0), (0.5, 0), (1.0, 0)))
+        with relay.qnn.op.requantize_config(rounding="TONEAREST"):
+            imported = check_region(mod)
+        assert {n.rounding for n in imported.region.nodes} == {"nearest"}
+
+    def test_sums_that_could_overflow_stay_on_the_host(self) -> None:
+        """B27"""
+        x = relay.var("x", shape=(1, 4096), dtype="int8")
+        full = relay.qnn.op.dense(x, const(np.full((2, 4096), 127), "int8"), const(-128, "int32"), const(0, "int32"),
+                                  const(0.1, "float32"), const(0.1, "float32"), 2, "int32")
+
+        def model(bias: int) -> tvm.IRModule:
+            y = relay.nn.bias_add(full, const([0, bias], "int32"))
+            return module(relay.qnn.op.requantize(y, const(0.01, "float32"), const(0, "int32"),
+                                                  const(12000.0, "float32"), const(0, "int32"), out_dtype="int8"))
+
+        check_region(model(2 ** 31 - 1 - 4096 * 127 * 255))
+        assert "can reach" in reason(ba.partition(model(2 ** 31 - 4096 * 127 * 255))[1], "qnn.dense")
+
+    def test_host_softmax_after_other_zero_points(self) -> None:
+        """S2"""
+        rng = np.random.default_rng(0)
+        x = relay.var("x", shape=(1, 16), dtype="int8")
+        y = qdense(x, 10, rng, in_units=16, zp=(3, 24), scales=(0.05, 0.17))
+        real = relay.qnn.op.dequantize(y, const(0.17, "float32"), const(24, "int32"))
+        mod = module(relay.qnn.op.quantize(relay.nn.softmax(real), const(1 / 256, "float32"), const(-128, "int32"),
+                                           out_dtype="int8"))
+        check_library(mod, regions=1)
+
+    def test_other_compute_dtype_stays_on_the_host(self) -> None:
+        rng = np.random.default_rng(0)
+        x = relay.var("x", shape=(1, 16), dtype="int8")
+        y = qdense(x, 10, rng, in_units=16)
+        wide = relay.qnn.op.requantize(y.args[0], *y.args[1:], axis=1, compute_dtype="float32", out_dtype="int8")
+        report = check_library(module(wide), regions=0)
+        assert "float32" in reason(report, "qnn.dense")
+
+
+def test_unused_layers_do_not_matter() -> None:
+    """S1: two layers with the same name and weight shape keep their own weights."""
+    x = relay.var("x", shape=(1, 8), dtype="int8")
+    a, b = (qdense(x, 8, np.random.default_rng(seed), in_units=8) for seed in (0, 1))
+    mod = module(relay.Tuple([a, b]))
+    (first, second) = run(ba.partition(mod)[0], random_inputs(mod))
+    assert (first != second).any()
+    check_library(mod)
