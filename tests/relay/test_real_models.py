@@ -1,0 +1,75 @@
+"""MLPerf Tiny models: every output byte of the quantized ones equals TVM's own lowering; float ones stay accurate."""
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.conftest import has_relay
+
+pytestmark = pytest.mark.relay
+if not has_relay():
+    pytest.skip("TVM with Relay is not installed", allow_module_level=True)
+
+import tvm  # noqa: E402
+from tvm.contrib import graph_executor  # noqa: E402
+
+import byoc_accel.relay as ba  # noqa: E402
+from byoc_accel.relay.model_file import import_model  # noqa: E402
+from tests.relay.models import build, host_ops, run_library  # noqa: E402
+
+SOFTMAX = ["qnn.dequantize", "nn.softmax", "qnn.quantize"]
+
+
+def tflite(shared: Path, name: str) -> tuple[tvm.IRModule, dict]:
+    model = import_model(shared / "models" / "mlperf_tiny" / f"{name}.tflite")
+    return model.module, model.params
+
+
+@pytest.mark.parametrize("name,left,limit", [
+    ("pretrainedResnet_quant", SOFTMAX, None), ("ad01_int8", [], None), ("kws_ref_model", SOFTMAX, None),
+    ("str_ww_ref_model", SOFTMAX, None), ("vww_96_int8", SOFTMAX, 4), ("pretrainedResnet_large_int8", SOFTMAX, 4)])
+def test_quantized_models_are_exact(shared: Path, name: str, left: list[str], limit: int | None) -> None:
+    """On real inputs, against outputs recorded from TVM's llvm lowering. `limit` bounds the samples, for time."""
+    data = np.load(shared / "data" / "tvm_host" / f"{name}.npz")
+    part, report = ba.partition(*tflite(shared, name), name=name)
+    assert len(report.regions) == 1 and host_ops(report) == left
+    assert report.macs_offloaded == report.macs > 0
+    (variable,) = part["main"].params
+    shape = [int(d) for d in variable.checked_type.shape]
+    executor = graph_executor.GraphModule(build(part)["default"](tvm.cpu()))
+    for x, expected in list(zip(data["x"], data["host"]))[:limit]:
+        executor.set_input(variable.name_hint, x.reshape(shape))
+        executor.run()
+        np.testing.assert_array_equal(executor.get_output(0).numpy().reshape(-1), expected.reshape(-1))
+
+
+def test_macs_are_those_of_the_models(shared: Path) -> None:
+    """Against the counts of models.md."""
+    for name, macs in (("kws_ref_model", 2_656_768), ("pretrainedResnet_quant", 12_501_632), ("ad01_fp32", 264_192)):
+        _, report = ba.partition(*tflite(shared, name), calibration=None)
+        assert report.macs == macs
+
+
+def test_float_resnet_keeps_its_answers(shared: Path) -> None:
+    """Ten images to calibrate, ten others to test: the int8 network names the float network's class."""
+    images = np.load(shared / "data" / "cifar10_foolbox20.npz")["x"].astype("float32")
+    mod, params = tflite(shared, "pretrainedResnet")
+    name = next(v.name_hint for v in mod["main"].params if v.name_hint not in params)
+    part, report = ba.partition(mod, params, calibration=[{name: x[None]} for x in images[:10]])
+    assert len(report.regions) == 1 and host_ops(report) == ["nn.softmax"]
+    assert min(layer.sqnr_db for layer in report.quantization[0].layers) > 15
+    with tvm.transform.PassContext(opt_level=3):
+        plain = tvm.relay.build(mod, target="llvm -mtriple=x86_64-linux-gnu", params=params)
+    ours = build(part)
+    agree = sum(int(run_library(ours, {name: x[None]})[0].argmax() == run_library(plain, {name: x[None]})[0].argmax())
+                for x in images[10:])
+    assert agree >= 9
+
+
+def test_same_model_twice_gives_the_same_module(shared: Path) -> None:
+    modules = [ba.partition(*tflite(shared, "ad01_int8"), name="ad01")[0] for _ in range(2)]
+    texts = [sorted(v.name_hint for v in m.functions) for m in modules]
+    assert texts[0] == texts[1]
+    tvm.ir.assert_structural_equal(*modules)
