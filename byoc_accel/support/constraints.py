@@ -59,12 +59,22 @@ def static_shapes(c: Candidate, target: Target) -> str | None:
 
 def supported_dtypes(c: Candidate, target: Target) -> str | None:
     """Operands and results are float32, or int8 throughout."""
-    for role, value in (*(("an operand", v) for v in c.inputs), ("the result", c.y)):
-        if value.dtype not in DTYPES:
-            return f"{role} is {value.dtype}"
-    if any(v.dtype != c.y.dtype for v in c.inputs):
-        return f"{c.inputs[0].dtype} in, {c.y.dtype} out"
-    return None
+    found = {v.dtype for v in (*c.inputs, c.y)}
+    return None if len(found) == 1 and found <= set(DTYPES) else _dtypes(c)
+
+
+def float32(c: Candidate, target: Target) -> str | None:
+    """Operands and results are float32."""
+    return None if {v.dtype for v in (*c.inputs, c.y)} == {"float32"} else _dtypes(c)
+
+
+def int8(c: Candidate, target: Target) -> str | None:
+    """Operands and results are int8."""
+    return None if {v.dtype for v in (*c.inputs, c.y)} == {"int8"} else _dtypes(c)
+
+
+def _dtypes(c: Candidate) -> str:
+    return f"{' and '.join(v.dtype for v in c.inputs)} in, {c.y.dtype} out"
 
 
 def addressable(c: Candidate, target: Target) -> str | None:
@@ -94,14 +104,13 @@ def known_kernel_layout(c: ConvCandidate, target: Target) -> str | None:
 
 
 def constant_weight(c: ConvCandidate, target: Target) -> str | None:
-    """The weights are constants."""
+    """The weights are constant."""
     return "they are computed at run time" if c.weight is None else None
 
 
 def weight_dtype(c: ConvCandidate, target: Target) -> str | None:
-    """The weights are int8 in quantized layers and float32 elsewhere (float16 and float64 behind a cast)."""
-    expected = "int8" if c.quantized else "float32"
-    return None if str(c.weight.dtype) == expected else f"weights are {c.weight.dtype}"
+    """The weights have the type of the operand, computed from constants of any type at compile time."""
+    return None if str(c.weight.dtype) == c.x.dtype else f"they are {c.weight.dtype}"
 
 
 def kernel_size(c: ConvCandidate | PoolCandidate, target: Target) -> str | None:
@@ -192,8 +201,6 @@ def requantize_form(c: ConvCandidate, target: Target) -> str | None:
 
 def result_int8(c: ConvCandidate, target: Target) -> str | None:
     """The result of a quantized layer is saturated to int8 (requantize to int8, or to int32 with clip and cast)."""
-    if c.y.dtype != "int8":
-        return f"the result is {c.y.dtype}"
     if c.requantize.out_dtype == "int8":
         return None
     if c.requantize.out_dtype != "int32" or c.clip is None or c.clip[0] < -128 or c.clip[1] > 127:

@@ -13,26 +13,26 @@ from .candidate import (
     ViewCandidate,
 )
 
-CONV = (rules.static_shapes, rules.supported_dtypes, rules.known_layout, rules.known_kernel_layout,
-        rules.constant_weight, rules.weight_dtype, rules.kernel_size, rules.group_channels, rules.addressable,
-        rules.clip_bounds)
-DENSE = (rules.static_shapes, rules.supported_dtypes, rules.constant_weight, rules.weight_dtype, rules.dense_shape,
-         rules.addressable, rules.clip_bounds)
+CONV = (rules.known_layout, rules.known_kernel_layout, rules.constant_weight, rules.weight_dtype, rules.kernel_size,
+        rules.group_channels, rules.addressable, rules.clip_bounds)
+DENSE = (rules.constant_weight, rules.weight_dtype, rules.dense_shape, rules.addressable, rules.clip_bounds)
 QUANTIZED = (rules.result_int8, rules.symmetric_weights, rules.constant_scales, rules.bias_int32,
              rules.requantize_form, rules.encodable_scale, rules.sums_fit)
-ADD = (rules.static_shapes, rules.supported_dtypes, rules.equal_shapes, rules.addressable, rules.clip_bounds)
+ADD = (rules.equal_shapes, rules.addressable, rules.clip_bounds)
 QUANTIZED_ADD = (rules.constant_scales, rules.add_arithmetic, rules.encodable_scale)
 POOL = (rules.static_shapes, rules.supported_dtypes, rules.known_layout, rules.kernel_size, rules.pool_window,
         rules.raw_average, rules.addressable)
 UNARY = (rules.static_shapes, rules.supported_dtypes, rules.known_function, rules.clip_bounds,
          rules.rank_of_elementwise, rules.addressable)
 VIEW = (rules.static_shapes, rules.supported_dtypes, rules.keeps_elements, rules.addressable)
+FLOAT = (rules.static_shapes, rules.float32)
+INT8 = (rules.static_shapes, rules.int8)
 
 #: Title in the manual -> constraints, in the order in which they are checked.
 TABLE: dict[str, tuple[rules.Constraint, ...]] = {
-    "convolution": CONV, "dense": DENSE, "quantized convolution": CONV + QUANTIZED,
-    "quantized dense": DENSE + QUANTIZED, "add": ADD, "quantized add": ADD + QUANTIZED_ADD, "pooling": POOL,
-    "elementwise": UNARY, "reshape and transpose": VIEW}
+    "convolution": FLOAT + CONV, "dense": FLOAT + DENSE, "quantized convolution": INT8 + CONV + QUANTIZED,
+    "quantized dense": INT8 + DENSE + QUANTIZED, "add": FLOAT + ADD, "quantized add": INT8 + ADD + QUANTIZED_ADD,
+    "pooling": POOL, "elementwise": UNARY, "reshape and transpose": VIEW}
 
 
 def kind(candidate: Candidate) -> str:

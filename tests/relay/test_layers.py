@@ -225,6 +225,11 @@ class TestAdd:
         _, report = ba.partition(module(relay.add(a, b)))
         assert "(1, 4, 3, 3) and (1, 1, 3, 3)" in reason(report, "add")
 
+    def test_plain_add_of_stored_integers_stays_on_the_host(self) -> None:
+        a, b = (relay.var(n, shape=(1, 4), dtype="int8") for n in "ab")
+        _, report = ba.partition(module(relay.add(a, b)))
+        assert "int8 and int8 in" in reason(report, "add")
+
     def test_scale_that_changes_between_layers(self) -> None:
         """The sum reads 0.2 where the convolution wrote 0.1: two regions, exact."""
         rng = np.random.default_rng(0)

@@ -1,0 +1,26 @@
+"""docs/SUPPORTED_OPS.md is what the constraints say."""
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import has_relay
+
+pytestmark = pytest.mark.relay
+if not has_relay():
+    pytest.skip("TVM with Relay is not installed", allow_module_level=True)
+
+from byoc_accel.relay import generate  # noqa: E402
+from byoc_accel.relay.patterns import PATTERNS  # noqa: E402
+from byoc_accel.support.ops import TABLE  # noqa: E402
+
+
+def test_manual_is_current(root: Path) -> None:
+    assert (root / generate.PATH).read_text(encoding="utf-8") == generate.text()
+    assert generate.main(["--check"]) == 0
+
+
+def test_every_pattern_is_in_the_manual() -> None:
+    assert set(generate.KINDS) == set(TABLE)
+    assert {name for names in generate.KINDS.values() for name in names} == {p.name for p in PATTERNS}
