@@ -48,11 +48,19 @@ def _function(graph: Graph, group: Group, evaluate: ConstantEvaluator) -> tuple[
     for index in sorted(i for layer in group.layers for i in layer.match.nodes):
         call = graph.nodes[index].expr
         args = [_operand(graph, i, copies, evaluate) for i in graph.nodes[index].inputs]
-        copies[index] = relay.Call(call.op, args, call.attrs, call.type_args, call.span)
+        copies[index] = relay.Call(call.op, args, _own_attrs(call), call.type_args, call.span)
         origin[key(copies[index])] = index
     results = [copies[i] for i in group.outputs]
     body = results[0] if len(results) == 1 else relay.Tuple(results)
     return relay.Function(params, body), origin
+
+
+def _own_attrs(call: relay.Call) -> tvm.ir.Attrs | None:
+    """Attributes that no build of the caller's module changes: TVM's lowering of qnn.requantize writes rounding and
+    compute_dtype, as the build's target wants them, into the attributes that it was given."""
+    if call.attrs is None or call.op.name != "qnn.requantize":
+        return call.attrs
+    return tvm.ir.load_json(tvm.ir.save_json(call.attrs))
 
 
 def _operand(graph: Graph, index: int, copies: dict[int, relay.Expr], evaluate: ConstantEvaluator) -> relay.Expr:

@@ -336,6 +336,19 @@ class TestQuantizedForms:
         check_region(model(2 ** 31 - 1 - 4096 * 127 * 255))
         assert "can reach" in reason(ba.partition(model(2 ** 31 - 4096 * 127 * 255))[1], "qnn.dense")
 
+    def test_a_build_for_another_target_changes_nothing(self) -> None:
+        """TVM writes the target's choice of arithmetic into the attributes of the module that it builds."""
+        def model() -> tvm.IRModule:
+            x = relay.var("x", shape=(1, 16), dtype="int8")
+            return module(qdense(x, 10, np.random.default_rng(0), in_units=16))
+
+        mod, inputs = model(), random_inputs(model())
+        part, _ = ba.partition(mod)
+        with tvm.transform.PassContext(opt_level=3):
+            relay.build(mod, target="llvm -mtriple=x86_64-linux-gnu -mcpu=skylake")
+        assert "float32" in reason(ba.partition(mod)[1], "qnn.dense")  # so the trap is real
+        np.testing.assert_array_equal(run(part, inputs)[0], run(model(), inputs)[0])
+
     def test_host_softmax_after_other_zero_points(self) -> None:
         """S2"""
         rng = np.random.default_rng(0)
@@ -353,6 +366,20 @@ class TestQuantizedForms:
         wide = relay.qnn.op.requantize(y.args[0], *y.args[1:], axis=1, compute_dtype="float32", out_dtype="int8")
         report = check_library(module(wide), regions=0)
         assert "float32" in reason(report, "qnn.dense")
+
+
+@pytest.mark.parametrize("skipped", [[], [0], [1]])
+def test_after_relay_quantize(skipped: list[int]) -> None:
+    """B33: TVM's own quantizer, with layers left in float. Whatever it makes is offloaded rightly or left alone."""
+    y = relay.nn.relu(conv(float_input(1, 4, 6, 6), 16, 4))
+    y = relay.nn.conv2d(relay.nn.global_avg_pool2d(y), normal(16, 16, 1, 1), channels=16, kernel_size=(1, 1))
+    mod = module(relay.nn.dense(relay.nn.batch_flatten(y), normal(3, 16)))
+    with relay.quantize.qconfig(skip_conv_layers=skipped, calibrate_mode="global_scale", global_scale=8.0):
+        mod = relay.transform.InferType()(relay.quantize.quantize(mod))
+    inputs = random_inputs(mod)
+    part, _ = ba.partition(mod, calibration=[random_inputs(mod, seed) for seed in range(4)] + [inputs])
+    (found,), (expected,) = run(part, inputs), run(mod, inputs)
+    assert np.abs(found - expected).max() <= 0.1 * np.abs(expected).max()
 
 
 def test_unused_layers_do_not_matter() -> None:
