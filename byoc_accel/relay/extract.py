@@ -9,6 +9,7 @@ from tvm import relay
 
 from ..support.candidate import (
     AddCandidate,
+    BoundaryCandidate,
     Candidate,
     ConvCandidate,
     OtherCandidate,
@@ -293,6 +294,14 @@ def view(ex: Extractor, match: Match) -> Candidate:
     return ViewCandidate(str(match.result), node.op, x, y, axes)
 
 
+def boundary(ex: Extractor, match: Match) -> Candidate:
+    """qnn.quantize and qnn.dequantize with one scale for the whole tensor."""
+    graph, node = ex.graph, ex.graph.nodes[match.anchor]
+    x, scale, zero_point = node.inputs
+    return BoundaryCandidate(str(match.result), node.op, graph.value(x), graph.value(match.anchor),
+                             ex.scale(scale, zero_point))
+
+
 def _spatial(value: Value, layout: str) -> tuple[int, int] | None:
     """(height, width); a one-dimensional layout has height 1. None when unknown."""
     if len(layout) != len(value.shape) or sorted(layout) not in (sorted("NHWC"), sorted("NWC")):
@@ -322,4 +331,4 @@ def _padding(values: Sequence[int], spatial: int) -> tuple[int, int, int, int]:
 
 _EXTRACT: dict[str, Callable[[Extractor, Match], Candidate]] = {
     "conv": conv, "qnn.conv": conv, "dense": dense, "qnn.dense": dense, "add": add, "qnn.add": add,
-    "pool": pool, "raw_pool": pool, "unary": unary, "view": view}
+    "pool": pool, "raw_pool": pool, "unary": unary, "view": view, "boundary": boundary}

@@ -16,7 +16,8 @@ PATH = "docs/SUPPORTED_OPS.md"
 KINDS: dict[str, tuple[str, ...]] = {
     "convolution": ("conv",), "dense": ("dense",), "quantized convolution": ("qnn.conv",),
     "quantized dense": ("qnn.dense",), "add": ("add",), "quantized add": ("qnn.add",),
-    "pooling": ("pool", "raw_pool"), "elementwise": ("unary",), "reshape and transpose": ("view",)}
+    "pooling": ("pool", "raw_pool"), "elementwise": ("unary",), "reshape and transpose": ("view",),
+    "quantize and dequantize": ("boundary",)}
 
 
 def describe(pattern: Pattern) -> str:

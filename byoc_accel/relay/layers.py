@@ -90,11 +90,21 @@ def _first_supported(matcher: Matcher, extractor: Extractor, anchor: int, taken:
     reason = ""
     for match in matcher.candidates(anchor, taken):
         candidate = extractor.candidate(match)
-        why = unsupported(candidate, target)
+        why = unsupported(candidate, target) or _fake_quantized(extractor.graph, match, candidate)
         if why is None:
             return Layer(match, candidate, _operands(extractor.graph, match)), ""
         reason = reason or why
     return None, reason or _no_pattern(extractor, anchor)
+
+
+def _fake_quantized(graph: Graph, match: Match, candidate: Candidate) -> str | None:
+    """Float layers between dequantize and quantize stand for integer ones; quantizing them again changes results."""
+    between = any(graph.nodes[i].op == "qnn.dequantize" for i in _operands(graph, match)) and any(
+        graph.nodes[u].op == "qnn.quantize" for u in graph.uses[match.result])
+    if not between or not isinstance(candidate, ANCHORS):
+        return None
+    return ("it stands between dequantize and quantize; run relay.transform.FakeQuantizationToInteger first, which "
+            "makes it an integer layer")
 
 
 def _no_pattern(extractor: Extractor, index: int) -> str:

@@ -61,6 +61,7 @@ PATTERNS: tuple[Pattern, ...] = (
     Pattern("add", ("add",), (_CLAMP,)),
     Pattern("unary", ("nn.relu", "clip", "nn.leaky_relu", "sigmoid", "tanh", "exp", "abs", "negative")),
     Pattern("view", VIEWS),
+    Pattern("boundary", ("qnn.quantize", "qnn.dequantize")),
 )
 CLUSTER = Pattern("cluster", ())  # found by elementwise.find_clusters
 FUSED_ONLY = frozenset(op for p in PATTERNS for op in (p.head, *(o for stage in p.tail for o in stage.ops)))

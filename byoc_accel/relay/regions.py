@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Set
 from dataclasses import dataclass
 
-from ..support.candidate import UnaryCandidate, ViewCandidate
+from ..support.candidate import BoundaryCandidate, UnaryCandidate, ViewCandidate
 from .graph import Graph
 from .layers import Layer, Layers
 
@@ -52,7 +52,8 @@ def _components(graph: Graph, found: Mapping[int, Layer], cuts: Set[tuple[int, i
             continue
         layer = found.get(index)
         operands = layer.operands if layer else node.inputs
-        joined = {u for u in operands if layer and u in found and (u, index) not in cuts}
+        joined = {u for u in operands if layer and u in found and (u, index) not in cuts
+                  and not _crosses(found[u], layer)}
         level[index] = max((level[u] + (u not in joined and (layer is not None or u in found)) for u in operands),
                            default=int(layer is not None))
         for u in joined:
@@ -63,6 +64,12 @@ def _components(graph: Graph, found: Mapping[int, Layer], cuts: Set[tuple[int, i
         members.setdefault(_root(parent, result), []).append(layer)
     groups = [_group(graph, sorted(m, key=lambda f: f.result)) for m in members.values()]
     return tuple(sorted(groups, key=lambda g: (level[g.layers[0].result], g.layers[0].result)))
+
+
+def _crosses(producer: Layer, reader: Layer) -> bool:
+    """Whether the value between the two is a float one at the edge of an int8 region."""
+    return any(isinstance(c, BoundaryCandidate) and c.enters == enters
+               for c, enters in ((producer.candidate, False), (reader.candidate, True)))
 
 
 def _root(parent: dict[int, int], index: int) -> int:
@@ -87,7 +94,8 @@ def _weak(graph: Graph, group: Group) -> list[tuple[Layer, str]]:
     results, outputs = {layer.result for layer in group.layers}, set(group.outputs)
     weak: list[tuple[Layer, str]] = []
     for layer in group.layers:
-        if not isinstance(layer.candidate, (ViewCandidate, UnaryCandidate)) or layer.result not in outputs:
+        passive = isinstance(layer.candidate, (ViewCandidate, UnaryCandidate, BoundaryCandidate))
+        if not passive or layer.result not in outputs:
             continue
         (x,) = layer.operands
         reads_input = x not in results

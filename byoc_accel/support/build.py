@@ -15,7 +15,16 @@ import numpy as np
 
 from ..region.region import FLOAT32, INT8, Add, BatchNorm, Conv2d, Node, Pool, Port, Region, Reshape, Tensor, Unary
 from . import view as views
-from .candidate import AddCandidate, Candidate, ConvCandidate, PoolCandidate, UnaryCandidate, Value, ViewCandidate
+from .candidate import (
+    AddCandidate,
+    BoundaryCandidate,
+    Candidate,
+    ConvCandidate,
+    PoolCandidate,
+    UnaryCandidate,
+    Value,
+    ViewCandidate,
+)
 from .view import Shape4, View
 from .weights import ohwi
 
@@ -120,6 +129,8 @@ def _asked(c: Candidate, y: _Wish) -> list[tuple[Value, _Wish]]:
     if isinstance(c, AddCandidate):
         scales = [(s.scale, s.zero_point) if s else None for s in (c.x1_scale, c.x2_scale)]
         return [(c.x1, _Wish(y.shape, y.view, scales[0])), (c.x2, _Wish(y.shape, y.view, scales[1]))]
+    if isinstance(c, BoundaryCandidate):
+        return [(c.x, _Wish(y.shape, y.view, (c.scale.scale, c.scale.zero_point)))]
     if isinstance(c, ViewCandidate) and c.axes is not None and y.view is not None:
         inverse = [c.axes.index(a) for a in range(len(c.axes))]
         return [(c.x, _Wish(y.shape, views.transpose(y.view, c.y.shape, inverse), y.scale))]
@@ -156,8 +167,8 @@ class _Builder:
             rank = len(value.shape)
             shape = device_shape(value.shape if rank <= 4 else (value.shape[0], math.prod(value.shape[1:])), "")
             view = views.row_major(math.prod(value.shape))
-        scale = (wish.scale or (1.0, 0)) if value.dtype == INT8 else (None, None)
-        self.tensors[name] = Tensor(name, shape, value.dtype, *scale)
+        scale = wish.scale or ((1.0, 0) if value.dtype == INT8 else None)
+        self.tensors[name] = self.result(name, shape, scale)
         self.places[value.name] = _Place(name, view)
         self.inputs.append(Port(name, tuple(value.shape), value.dtype, views.find_perm(shape, view)))
 
@@ -187,7 +198,7 @@ class _Builder:
         self.places[candidate.y.name] = _Place(y.name, view)
 
     def result(self, name: str, shape: Shape4, scale: tuple[float, int] | None) -> Tensor:
-        """The tensor that node `name` writes; it has the node's name."""
+        """The tensor called `name`, int8 if it has a scale; one that a node writes has the node's name."""
         return Tensor(name, shape, FLOAT32) if scale is None else Tensor(name, shape, INT8, *scale)
 
     def scale_of(self, tensor: str) -> tuple[float, int] | None:
@@ -304,9 +315,9 @@ def _add_pool(b: _Builder, c: PoolCandidate) -> None:
                      // c.strides[axis - 1] + 1 for axis in (1, 2))
     y_shape = (tensor.shape[0], height, width, tensor.shape[3])
     name = b.new_name(f"{c.kind}_pool")
-    raw = c.kind == "avg" and tensor.dtype == INT8 and not b.tflite
+    raw = c.kind == "avg" and tensor.dtype == INT8
     node = Pool(name, x, name, c.kind, c.kernel, c.strides, c.padding, c.count_include_pad, raw,
-                "nearest" if b.tflite and c.kind == "avg" else "upward")
+                "nearest" if b.tflite and raw else "upward")
     b.emit(c, node, b.result(name, y_shape, b.scale_of(x)), views.from_perm(y_shape, perm))
 
 
@@ -316,6 +327,15 @@ def _add_unary(b: _Builder, c: UnaryCandidate) -> None:
     name = b.new_name(c.function)
     b.emit(c, Unary(name, place.tensor, name, c.function, c.args),
            b.result(name, tensor.shape, b.scale_of(place.tensor)), place.view)
+
+
+def _add_boundary(b: _Builder, c: BoundaryCandidate) -> None:
+    """A region input that the host has in float32, or a region output that it wants so: no node."""
+    place = b.places[c.x.name]
+    if b.scale_of(place.tensor) != (c.scale.scale, c.scale.zero_point):
+        b.conflict(c.name, c.x.name, f"scale and zero point change from {b.scale_of(place.tensor)} to "
+                                     f"{(c.scale.scale, c.scale.zero_point)}")
+    b.places[c.y.name] = place
 
 
 def _add_view(b: _Builder, c: ViewCandidate) -> None:
@@ -330,4 +350,4 @@ def _add_view(b: _Builder, c: ViewCandidate) -> None:
 
 
 _ADD = {ConvCandidate: _add_conv, AddCandidate: _add_add, PoolCandidate: _add_pool, UnaryCandidate: _add_unary,
-        ViewCandidate: _add_view}
+        ViewCandidate: _add_view, BoundaryCandidate: _add_boundary}

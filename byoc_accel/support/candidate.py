@@ -176,6 +176,26 @@ class ViewCandidate:
 
 
 @dataclass(frozen=True)
+class BoundaryCandidate:
+    """qnn.quantize or qnn.dequantize of a whole tensor: done by the runtime as it copies an input or output."""
+
+    name: str
+    op: str
+    x: Value
+    y: Value
+    scale: Scale
+
+    @property
+    def inputs(self) -> tuple[Value, ...]:
+        return (self.x,)
+
+    @property
+    def enters(self) -> bool:
+        """True for float to int8."""
+        return self.y.dtype == "int8"
+
+
+@dataclass(frozen=True)
 class OtherCandidate:
     """An op that no pattern knows, or whose pattern is incomplete; `missing` says what is missing."""
 
@@ -186,5 +206,6 @@ class OtherCandidate:
     inputs: tuple[Value, ...] = field(default=())
 
 
-Candidate = Union[ConvCandidate, AddCandidate, PoolCandidate, UnaryCandidate, ViewCandidate, OtherCandidate]
+Candidate = Union[ConvCandidate, AddCandidate, PoolCandidate, UnaryCandidate, ViewCandidate, BoundaryCandidate,
+                  OtherCandidate]
 ANCHORS = (ConvCandidate, AddCandidate, PoolCandidate)

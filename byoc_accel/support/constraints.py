@@ -15,7 +15,16 @@ import numpy as np
 from ..region import geometry
 from ..region.functions import FUNCTIONS
 from ..target import Target
-from .candidate import AddCandidate, Candidate, ConvCandidate, PoolCandidate, Scale, UnaryCandidate, ViewCandidate
+from .candidate import (
+    AddCandidate,
+    BoundaryCandidate,
+    Candidate,
+    ConvCandidate,
+    PoolCandidate,
+    Scale,
+    UnaryCandidate,
+    ViewCandidate,
+)
 from .weights import channels, is_multiplier_form, ohwi
 
 Constraint = Callable[[Any, Target], Union[str, None]]
@@ -160,12 +169,14 @@ def symmetric_weights(c: ConvCandidate, target: Target) -> str | None:
     return None
 
 
-def constant_scales(c: ConvCandidate | AddCandidate, target: Target) -> str | None:
+def constant_scales(c: ConvCandidate | AddCandidate | BoundaryCandidate, target: Target) -> str | None:
     """Scales are finite constants above 0, one per tensor, and zero points are constants of -128 to 127."""
-    scales = {"operand": c.x_scale} if isinstance(c, ConvCandidate) else {
-        "left operand": c.x1_scale, "right operand": c.x2_scale, "result": c.y_scale}
-    if isinstance(c, ConvCandidate) and c.requantize is not None:
-        scales["result"] = c.requantize.y
+    if isinstance(c, BoundaryCandidate):
+        scales = {"tensor": c.scale}
+    elif isinstance(c, AddCandidate):
+        scales = {"left operand": c.x1_scale, "right operand": c.x2_scale, "result": c.y_scale}
+    else:
+        scales = {"operand": c.x_scale, "result": c.requantize.y}
     for role, scale in scales.items():
         if not _usable(scale):
             return f"{role} has scale {_text(scale.scale)}, zero point {_text(scale.zero_point)}"
@@ -311,6 +322,11 @@ def keeps_elements(c: ViewCandidate, target: Target) -> str | None:
     if c.axes is not None and sorted(c.axes) != list(range(len(c.x.shape))):
         return f"axes {c.axes}"
     return None
+
+
+def boundary_dtypes(c: BoundaryCandidate, target: Target) -> str | None:
+    """quantize makes int8 of float32, dequantize float32 of int8."""
+    return None if {c.x.dtype, c.y.dtype} == {"float32", "int8"} else _dtypes(c)
 
 
 def rank_of_elementwise(c: UnaryCandidate, target: Target) -> str | None:

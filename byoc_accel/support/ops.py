@@ -5,6 +5,7 @@ from ..target import Target
 from . import constraints as rules
 from .candidate import (
     AddCandidate,
+    BoundaryCandidate,
     Candidate,
     ConvCandidate,
     OtherCandidate,
@@ -25,6 +26,8 @@ POOL = (rules.static_shapes, rules.supported_dtypes, rules.known_layout, rules.k
 UNARY = (rules.static_shapes, rules.supported_dtypes, rules.known_function, rules.clip_bounds,
          rules.rank_of_elementwise, rules.addressable)
 VIEW = (rules.static_shapes, rules.supported_dtypes, rules.keeps_elements, rules.addressable)
+BOUNDARY = (rules.static_shapes, rules.boundary_dtypes, rules.constant_scales, rules.rank_of_elementwise,
+            rules.addressable)
 FLOAT = (rules.static_shapes, rules.float32)
 INT8 = (rules.static_shapes, rules.int8)
 
@@ -32,7 +35,8 @@ INT8 = (rules.static_shapes, rules.int8)
 TABLE: dict[str, tuple[rules.Constraint, ...]] = {
     "convolution": FLOAT + CONV, "dense": FLOAT + DENSE, "quantized convolution": INT8 + CONV + QUANTIZED,
     "quantized dense": INT8 + DENSE + QUANTIZED, "add": FLOAT + ADD, "quantized add": INT8 + ADD + QUANTIZED_ADD,
-    "pooling": POOL, "elementwise": UNARY, "reshape and transpose": VIEW}
+    "pooling": POOL, "elementwise": UNARY, "reshape and transpose": VIEW,
+    "quantize and dequantize": BOUNDARY}
 
 
 def kind(candidate: Candidate) -> str:
@@ -41,7 +45,8 @@ def kind(candidate: Candidate) -> str:
         return ("quantized " if candidate.quantized else "") + ("convolution" if candidate.layout else "dense")
     if isinstance(candidate, AddCandidate):
         return "quantized add" if candidate.quantized else "add"
-    return {PoolCandidate: "pooling", UnaryCandidate: "elementwise", ViewCandidate: "reshape and transpose"}.get(
+    return {PoolCandidate: "pooling", UnaryCandidate: "elementwise", ViewCandidate: "reshape and transpose",
+            BoundaryCandidate: "quantize and dequantize"}.get(
         type(candidate), "")
 
 

@@ -359,6 +359,63 @@ class TestQuantizedForms:
                                            out_dtype="int8"))
         check_library(mod, regions=1)
 
+    def quantize(self, x: relay.Expr, scale: float, zero_point: int) -> relay.Expr:
+        return relay.qnn.op.quantize(x, const(scale, "float32"), const(zero_point, "int32"), out_dtype="int8")
+
+    def dequantize(self, x: relay.Expr, scale: float, zero_point: int) -> relay.Expr:
+        return relay.qnn.op.dequantize(x, const(scale, "float32"), const(zero_point, "int32"))
+
+    @pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
+    def test_float_ends(self, layout: str) -> None:
+        """quantize and dequantize at the boundary: done while copying, with TVM's bits, also for extreme values."""
+        shape = (1, 5, 4, 3) if layout == "NHWC" else (1, 3, 5, 4)
+        x = float_input(*shape)
+        y = qconv2d(self.quantize(x, 0.05, -5), 6, (3, 3), np.random.default_rng(0), in_channels=3, layout=layout)
+        mod = module(self.dequantize(y, 0.06, 7))
+        part, report = ba.partition(mod)
+        assert not host_ops(report) and len(report.regions) == 1
+        values = np.random.default_rng(0).normal(size=shape).astype("float32") * 4
+        values.reshape(-1)[:6] = [np.inf, -np.inf, 0.125, -0.125, 1e30, -0.0]
+        np.testing.assert_array_equal(run(part, {"x": values})[0], run(mod, {"x": values})[0])
+
+    def test_float_ends_that_others_read_too(self) -> None:
+        """The stored integers, their floats, and one input read at two scales."""
+        rng = np.random.default_rng(0)
+        x = float_input(1, 16)
+        q = self.quantize(x, 0.05, 3)
+        y = qdense(q, 8, rng, in_units=16, zp=(3, 7))
+        z = qdense(self.quantize(x, 0.1, -2), 8, rng, in_units=16, zp=(-2, 7))
+        check_library(module(relay.Tuple([q, y, self.dequantize(y, 0.06, 7), self.dequantize(y, 0.07, 7), z])))
+
+    def test_quantize_alone_stays_on_the_host(self) -> None:
+        mod = module(self.dequantize(self.quantize(float_input(1, 4), 0.1, 0), 0.1, 0))
+        assert len(host_ops(ba.partition(mod)[1])) == 2
+
+    def test_float_and_integer_layers_do_not_mix(self) -> None:
+        """A float layer, an integer layer, a float layer: three regions."""
+        rng = np.random.default_rng(0)
+        x = float_input(1, 16)
+        y = relay.nn.relu(relay.nn.dense(x, normal(16, 16)))
+        y = qdense(self.quantize(y, 0.05, 3), 8, rng, in_units=16, zp=(3, 7))
+        y = relay.nn.dense(self.dequantize(y, 0.06, 7), normal(4, 8))
+        mod = module(y)
+        inputs = random_inputs(mod)
+        part, report = ba.partition(mod, calibration=[inputs])
+        assert len(report.regions) == 3 and not host_ops(report)
+        (found,), (expected,) = run(part, inputs), run(mod, inputs)
+        assert np.abs(found - expected).max() < 0.1 * np.abs(expected).max()
+
+    def test_fake_quantized_layers_wait_for_their_pass(self) -> None:
+        """dequantize -> float dense -> quantize: left alone, and exact after FakeQuantizationToInteger."""
+        x = relay.var("x", shape=(2, 6), dtype="int8")
+        w = np.random.default_rng(0).integers(-127, 128, (4, 6)).astype("int8")
+        y = relay.nn.dense(self.dequantize(x, 0.05, 3), self.dequantize(const(w), 0.01, 0))
+        mod = module(self.quantize(y, 0.04, -7))
+        part, report = ba.partition(mod)
+        assert not report.regions and "FakeQuantizationToInteger" in reason(report, "nn.dense")
+        integer = relay.transform.InferType()(relay.transform.FakeQuantizationToInteger()(mod))
+        check_region(integer)
+
     def test_other_compute_dtype_stays_on_the_host(self) -> None:
         rng = np.random.default_rng(0)
         x = relay.var("x", shape=(1, 16), dtype="int8")

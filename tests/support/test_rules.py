@@ -9,6 +9,7 @@ import pytest
 from byoc_accel.support import constraints, ops
 from byoc_accel.support.candidate import (
     AddCandidate,
+    BoundaryCandidate,
     Candidate,
     ConvCandidate,
     OtherCandidate,
@@ -45,7 +46,8 @@ POOL = PoolCandidate("p", "nn.avg_pool2d", value((1, 6, 6, 4)), value((1, 3, 3, 
                      (0, 0, 0, 0))
 UNARY = UnaryCandidate("u", "tanh", value((1, 4)), value((1, 4)), "tanh")
 VIEW = ViewCandidate("v", "transpose", value((2, 3)), value((3, 2)), (1, 0))
-GOOD = (CONV, QCONV, DENSE, ADD, QADD, POOL, UNARY, VIEW)
+EDGE = BoundaryCandidate("q", "qnn.quantize", value((1, 4)), value((1, 4), "int8"), Scale(0.1, 3))
+GOOD = (EDGE, CONV, QCONV, DENSE, ADD, QADD, POOL, UNARY, VIEW)
 
 
 def requantize(**changes: object) -> Candidate:
@@ -104,6 +106,8 @@ BROKEN = [
     (replace(UNARY, function="clip", args=(-200.0, 0.0), x=value((4,), "int8"), y=value((4,), "int8")), "-200"),
     (replace(VIEW, y=value((3, 3))), "(2, 3) to (3, 3)"),
     (replace(VIEW, axes=(0, 0)), "axes (0, 0)"),
+    (replace(EDGE, y=value((1, 4), "uint8")), "float32 in, uint8 out"),
+    (replace(EDGE, scale=Scale(0.0, 3)), "tensor has scale 0"),
     (OtherCandidate("o", "nn.softmax", value((1, 4))), "no pattern has this op"),
 ]
 
