@@ -1,0 +1,177 @@
+"""One function of a module -> its regions: match, group, import, compile, and again without what did not work."""
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import tvm
+from tvm import relay
+
+from ..compile import compile_qregion
+from ..errors import EncodeError, ProgramError, QuantizeError, ScheduleError
+from ..quantize.activations import Ranges, collect_ranges
+from ..quantize.checks import require_finite_constants
+from ..quantize.qregion import QRegion
+from ..quantize.quantize import quantize
+from ..quantize.report import QuantReport
+from ..quantize.verify import verify as verify_qregion
+from ..region.verify import quantized
+from ..region.verify import verify as verify_region
+from ..support.build import Built, Conflict, ConflictError
+from . import calibrate
+from .constants import ConstantEvaluator
+from .functions import Draft, draft_functions
+from .graph import Graph, build_graph
+from .importer import import_body
+from .layers import find_layers
+from .options import Options
+from .regions import group_layers
+from .rows import source_name
+
+DOES_NOT_FIT = (ScheduleError, EncodeError, ProgramError)
+
+
+@dataclass(frozen=True)
+class CompiledRegion:
+    """A draft that compiles. ranges: None for a region that was int8 already."""
+
+    draft: Draft
+    built: Built
+    ranges: Ranges | None
+    report: QuantReport
+
+
+@dataclass(frozen=True)
+class Found:
+    """The regions of function `name`, a reason for every node that stays on the host, and whether activation
+    ranges were guessed."""
+
+    name: str
+    function: relay.Function
+    graph: Graph
+    regions: tuple[CompiledRegion, ...]
+    reasons: Mapping[int, str]
+    guessed: bool
+
+
+@dataclass
+class _Refusals:
+    """What is known not to work: anchors with the reason, and pairs (value, result of its reader) to keep apart."""
+
+    anchors: dict[int, str]
+    cuts: set[tuple[int, int]]
+
+    def __len__(self) -> int:
+        return len(self.anchors) + len(self.cuts)
+
+
+def find_regions(module: tvm.IRModule, name: str, options: Options,
+                 calibration: Iterable[Mapping[str, np.ndarray]] | None) -> Found:
+    """Regions of function `name` of a prepared module.
+
+    Every round that refuses a layer or keeps two apart is followed by another, so the last one has only regions
+    that compile. Raises QuantizeError and HostError.
+    """
+    function = module[name]
+    graph, evaluate = build_graph(function), ConstantEvaluator()
+    samples = _Samples(module, function, graph, calibration)
+    refusals = _Refusals({}, set())
+    while True:
+        before = len(refusals)
+        layers = find_layers(graph, evaluate, options.target, refusals.anchors)
+        groups, dropped = group_layers(layers, refusals.cuts)
+        built = _build(draft_functions(graph, groups, evaluate), options, refusals)
+        regions = _compile(built, options, samples, refusals)
+        if len(refusals) == before:
+            break
+    by_result = {f.result: f for f in layers.found}
+    lonely = {i: reason for result, reason in dropped.items() for i in by_result[result].match.nodes}
+    return Found(name, function, graph, tuple(regions), {**layers.reasons, **lonely}, samples.guessed)
+
+
+class _Samples:
+    """Calibration inputs, checked at once; noise instead of them, drawn when the first float region needs it."""
+
+    def __init__(self, module: tvm.IRModule, function: relay.Function, graph: Graph,
+                 calibration: Iterable[Mapping[str, np.ndarray]] | None):
+        self.module, self.function, self.graph = module, function, graph
+        self.given = None if calibration is None else calibrate.check_samples(function, calibration)
+        self.guessed = False
+
+    def of_regions(self, drafts: Sequence[Draft]) -> list[list[list[np.ndarray]]]:
+        """For every draft, for every sample: the host arrays of its inputs."""
+        if not drafts:
+            return []
+        if self.given is None:
+            self.given, self.guessed = calibrate.noise(self.function), True
+        groups = [draft.group for draft in drafts]
+        return calibrate.region_samples(self.module, self.function, self.graph, groups, self.given)
+
+
+def _build(drafts: Sequence[Draft], options: Options, refusals: _Refusals) -> list[tuple[Draft, Built]]:
+    """Drafts that are single regions; `refusals` gets an entry for the others."""
+    out = []
+    for draft in drafts:
+        try:
+            out.append((draft, import_body(draft.function, options)))
+        except ConflictError as error:
+            for conflict in error.conflicts:
+                _keep_apart(draft, conflict, refusals)
+    return out
+
+
+def _keep_apart(draft: Draft, conflict: Conflict, refusals: _Refusals) -> None:
+    reader, value = draft.origin[int(conflict.reader)], draft.origin[int(conflict.value)]
+    layer = next(f for f in draft.group.layers if f.result == reader)
+    others = {f.result for f in draft.group.layers} - {reader}
+    apart = {value} & others or others & set(layer.operands)  # an input's readers disagree: a region of its own
+    if apart:
+        refusals.cuts.update((u, reader) for u in apart)
+    else:
+        refusals.anchors[layer.match.anchor] = f"it does not fit its neighbours: {conflict.reason}"
+
+
+def _compile(built: Sequence[tuple[Draft, Built]], options: Options, samples: _Samples,
+             refusals: _Refusals) -> list[CompiledRegion]:
+    """Regions that the target can run; `refusals` gets the layers that it cannot."""
+    floats = iter(samples.of_regions([draft for draft, b in built if not quantized(b.region)]))
+    out = []
+    for draft, each in built:
+        verify_region(each.region)
+        inputs = None if quantized(each.region) else next(floats)
+        ranges, qregion, report = _quantize(draft, each, inputs, options, samples.graph)
+        try:
+            compile_qregion(qregion, report, options.target)
+        except DOES_NOT_FIT as error:
+            refusals.anchors[_named_anchor(draft, each, str(error))] = str(error)
+            continue
+        if samples.guessed and inputs is not None:
+            report = replace(report, source="noise")
+        out.append(CompiledRegion(draft, each, ranges, report))
+    return out
+
+
+def _quantize(draft: Draft, built: Built, inputs: list[list[np.ndarray]] | None, options: Options,
+              graph: Graph) -> tuple[Ranges | None, QRegion, QuantReport]:
+    """Quantize one region; an error names the op of the model."""
+    try:
+        require_finite_constants(built.region)
+        ranges = None if inputs is None else collect_ranges(built.region, inputs)
+        qregion, report = quantize(built.region, inputs, scale=options.scale, ranges=ranges)
+    except QuantizeError as error:
+        node = graph.nodes[_named_anchor(draft, built, str(error))]
+        text = str(error).removeprefix(f"{QuantizeError.stage}: ")
+        raise QuantizeError(f"{text} (the layer of {' '.join([node.op, source_name(node.expr)]).strip()})") from error
+    verify_qregion(qregion)
+    return ranges, qregion, report
+
+
+def _named_anchor(draft: Draft, built: Built, message: str) -> int:
+    """The anchor of the layer that an error names, else the first layer that is more than a view."""
+    match = re.search(r"'([^'@#]+)", message)
+    origin = built.layers.get(match.group(1)) if match else None
+    result = None if origin is None else draft.origin[int(origin)]
+    anchors = [f for f in draft.group.layers if f.is_anchor]
+    return next((f.match.anchor for f in draft.group.layers if f.result == result), anchors[0].match.anchor)
