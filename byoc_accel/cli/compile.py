@@ -28,6 +28,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--calibration", type=Path, metavar="FILE.npz", help="typical inputs, for float models")
     parser.add_argument("--scale", choices=("multiplier", "fixed_point"), default="multiplier",
                         help="31-bit multipliers, or powers of two only (default: multiplier)")
+    parser.add_argument("--rounding", choices=("tvm", "tflite"), default="tvm",
+                        help="bytes of quantized models equal TVM's lowering or TFLite's reference kernels "
+                             "(default: tvm)")
     parser.add_argument("-o", "--output", type=Path, metavar="OUT.so", required=True, help="the library to write")
 
 
@@ -44,8 +47,8 @@ def run(args: argparse.Namespace) -> int:
         show("loading TVM")
         from ..relay.build import build_model
 
-        report = build_model(args.model, target=target, calibration=calibration, scale=args.scale, out=path,
-                             progress=show)
+        report = build_model(args.model, target=target, calibration=calibration, scale=args.scale,
+                             rounding=args.rounding, out=path, progress=show)
     print_library(args.output, report)
     return 0
 
