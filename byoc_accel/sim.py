@@ -21,6 +21,7 @@ MODES: tuple[str, ...] = ("full", "functional", "counts")
 FILLS: tuple[str, ...] = ("zero", "ones", "noise")
 KERNELS: tuple[str, ...] = ("auto", "portable", "avx2", "avx512")
 TRACE_BYTES = 1 << 24
+CACHE_BYTES = 1 << 30  # at most, for decoded weights
 
 #: Code of the runtime (errors.C_ERRORS) by fault of the simulator.
 _CODES = {
@@ -57,6 +58,8 @@ class Machine:
         size = lib.wia_sim_size(desc)
         self._block = ffi.new("char[]", max(size, 1))
         self._sim = ffi.cast("wia_sim_t *", self._block)
+        self._desc = desc
+        self._code, self._cache = b"", np.zeros(0, np.uint64)
         _check(lib.wia_sim_init(self._sim, size, desc), f"target {target.name}, kernel {kernel}")
 
     def run(self, code: bytes, buffers: Sequence[np.ndarray | None], writable: Sequence[bool],
@@ -74,7 +77,7 @@ class Machine:
         text = ffi.from_buffer("uint8_t[]", code)
         program = ffi.new("wia_sim_program_t *", {
             "code": text, "code_bytes": len(code), "buffers": table, "buffer_count": len(keep), "spans": spans,
-            "layers": counters, "span_count": len(layers)})
+            "layers": counters, "span_count": len(layers), **self._decoded(code, text)})
         _check(lib.wia_sim_load(self._sim, program), "program; its layers must be sorted and apart")
         fault = lib.wia_sim_run(self._sim)
         stats = ffi.new("wia_sim_stats_t *")
@@ -86,6 +89,16 @@ class Machine:
             total=_counters(stats.total),
             layers=tuple(LayerStats(layer.name, layer.kind, _counters(c)) for layer, c in zip(layers, counters)),
             trace=_lines(self._trace, stats.trace_bytes), trace_lost=stats.trace_lost)
+
+
+    def _decoded(self, code: bytes, text: Any) -> dict[str, Any]:
+        """Where the simulator keeps the decoded weights of `code`: kept as long as the same code runs."""
+        if code != self._code:
+            size = min(lib.wia_sim_cache_size(self._desc, text, len(code)), CACHE_BYTES)
+            self._code, self._cache = code, np.zeros(-(-size // 8), np.uint64)
+        if not self._cache.size:
+            return {"cache": ffi.NULL, "cache_bytes": 0}
+        return {"cache": ffi.cast("void *", self._cache.ctypes.data), "cache_bytes": self._cache.nbytes}
 
 
 def simulate(code: bytes, target: Target, buffers: Sequence[np.ndarray | None], *, writable: Sequence[bool],

@@ -44,6 +44,7 @@ FIELDS: tuple[TargetField, ...] = (
     TargetField("array", "latency_cycles", 1, 64, "cycles", "from SRAM read to a visible accumulator"),
     TargetField("decoder", "rows_per_cycle", 1, 32, "rows", "weight rows decoded per cycle"),
     TargetField("decoder", "latency_cycles", 0, 64, "cycles", "weight decoder pipeline depth"),
+    TargetField("decoder", "lane_bytes_per_cycle", 2, 256, "bytes", "codec lanes: whole 16-bit words taken per cycle"),
     TargetField("sram", "bytes", 1024, 1 << 23, "bytes", "activation memory"),
     TargetField("sram", "port_bytes", 1, 64, "bytes", "contiguous bytes per port and cycle"),
     TargetField("line_buffer", "rows", 0, 15, "rows", "earlier kernel rows kept for the depthwise window"),
@@ -75,6 +76,7 @@ class Target:
     array_latency_cycles: int
     decoder_rows_per_cycle: int
     decoder_latency_cycles: int
+    decoder_lane_bytes_per_cycle: int
     sram_bytes: int
     sram_port_bytes: int
     line_buffer_rows: int

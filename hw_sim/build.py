@@ -11,14 +11,18 @@ from pathlib import Path
 from cffi import FFI
 
 ROOT = Path(__file__).resolve().parent.parent
-HEADER = ROOT / "hw_sim/include/wia_sim.h"
+HEADERS = (ROOT / "hw_sim/include/wia_sim.h", ROOT / "hw_sim/src/lanes.h")
 STANDALONE = "main.c"  # the command-line runner is a program of its own
-INCLUDE_DIRS = ["hw_sim/include", "runtime_c/include"]
+INCLUDE_DIRS = ["hw_sim/include", "hw_sim/src", "runtime_c/include"]
 
 
 def declarations() -> str:
-    """The part of wia_sim.h between its ``cdef begin`` and ``cdef end`` lines."""
-    lines = HEADER.read_text(encoding="utf-8").splitlines()
+    """The parts of the headers between their ``cdef begin`` and ``cdef end`` lines."""
+    return "\n".join(map(_declarations, HEADERS))
+
+
+def _declarations(header: Path) -> str:
+    lines = header.read_text(encoding="utf-8").splitlines()
     begin = next(i for i, line in enumerate(lines) if line.startswith("/* cdef begin"))
     end = next(i for i, line in enumerate(lines) if line.startswith("/* cdef end"))
     return "\n".join(lines[begin + 1:end])
@@ -31,8 +35,8 @@ def sources() -> list[str]:
 
 ffibuilder = FFI()
 ffibuilder.cdef(declarations())
-ffibuilder.set_source("byoc_accel._wia_sim", '#include "wia_sim.h"\n', sources=sources(), include_dirs=INCLUDE_DIRS,
-                      extra_compile_args=["-std=c11", "-O2", "-g0"])
+ffibuilder.set_source("byoc_accel._wia_sim", '#include "wia_sim.h"\n#include "lanes.h"\n', sources=sources(),
+                      include_dirs=INCLUDE_DIRS, extra_compile_args=["-std=c11", "-O2", "-g0"])
 
 if __name__ == "__main__":
     os.chdir(ROOT)

@@ -19,6 +19,7 @@ from byoc_accel.isa.inst import Inst, inst
 from byoc_accel.isa.payload import pack_parameters, pack_table, pack_taps, pack_weights
 from byoc_accel.isa.table import BY_MNEMONIC, INSTRUCTIONS, ROUNDINGS, UNITS
 from byoc_accel.target import Target
+from tests.strategies_lanes import with_lanes
 
 SYNCS = {"dma_in": "sync_in", "array": "sync_array", "post": "sync_post", "dma_out": "sync_out"}
 REGION_BYTES = 512  # SRAM in use, and size of the input and output
@@ -165,7 +166,7 @@ class _Builder:
         self.registers, self.points = outer, outer_points
 
     def case(self) -> Case:
-        code = [encode(i) for i in self.program]
+        code = [encode(i) for i in with_lanes(self.program, self.target, self.random)]
         cut = self.pick(0, len(code) - 1)
         middle, end = sum(map(len, code[:cut])), sum(map(len, code))
         spans = [("a", 0, middle), ("b", middle, end)] if middle else [("b", 0, end)]
@@ -331,14 +332,24 @@ class _Builder:
 
     def weights(self, kind: str, g: Inst, columns: int) -> bytes:
         if kind == "dwc":
-            return pack_taps(self.random.integers(-128, 128, (g.runs_y, g.runs_x, columns)).astype(np.int8)
-                             * np.int8(self.random.random() > 0.1))
+            return pack_taps(self.values((g.runs_y, g.runs_x, columns)) * np.int8(self.random.random() > 0.1))
         shape = (g.runs_y, g.runs_x, g.run_bytes, columns)
-        weights = self.random.integers(-128, 128, shape).astype(np.int8)
+        weights = self.values(shape)
         for tile in range(0, g.run_bytes, self.target.array_rows):
             zero = self.random.random(shape[:2]) < 0.3
             weights[zero, tile:tile + self.target.array_rows] = 0
         return pack_weights(weights, self.target.array_rows)
+
+    def values(self, shape: tuple[int, ...]) -> np.ndarray:
+        """Weights of all sizes or small ones, some of them with zeros in places, rows (taps) and columns."""
+        largest = (128, 128, 3, 20)[self.random.integers(4)]
+        values = self.random.integers(-largest, largest, shape).astype(np.int8)
+        if self.random.integers(2):
+            share = self.random.random(3)
+            values[self.random.random(shape) < share[0]] = 0
+            values[self.random.random((*shape[:-1], 1)).repeat(shape[-1], -1) < share[1] / 2] = 0
+            values[..., self.random.random(shape[-1]) < share[2] / 2] = 0
+        return values
 
     def parameters(self) -> None:
         """Emit whichever of par, addp and lut are missing, and sometimes new ones."""

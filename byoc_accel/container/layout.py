@@ -29,7 +29,7 @@ MAX_STRING_BYTES = 1 << 20
 MAX_IMAGE_BYTES = (1 << 31) - 1
 
 #: Hardware numbers of the target section, in the order of ``target.FIELDS``.
-TARGET_NUMBERS = 23
+TARGET_NUMBERS = 24
 
 #: Host data types; the index is the number in the image.
 DTYPES: tuple[str, ...] = ("float32", "int8")

@@ -109,24 +109,29 @@ def _columns(inst: Inst, target: Target) -> None:
 
 def _tile_work(inst: Inst, g: Inst, target: Target) -> Work:
     _columns(inst, target)
-    inner = g.run_bytes
+    dense = inst.mnemonic == "conv"
     positions = g.width * g.height
-    try:
-        if inst.mnemonic == "conv":
-            unpack_weights(inst.payload, g.runs_y, g.runs_x, g.run_bytes, inst.columns, target.array_rows)
-        else:
-            inner = inst.columns
-            _window(g, target)
-            unpack_taps(inst.payload, g.runs_y, g.runs_x, inst.columns)
-    except EncodeError as error:
-        raise BrokenRule(error.args[0].split(": ", 1)[1] + "; repack for this ageo") from None
+    if not dense:
+        _window(g, target)
+    if inst.codec == "raw":
+        _raw_weights(inst, g, target)
     if inst.chain:
         require(set(inst.signal) <= {"post"}, f"chain gives tokens to {', '.join(inst.signal)}; only post may follow")
-    shape = footprint(inner, (g.x_step, g.width), (g.y_step, g.height),
+    shape = footprint(g.run_bytes if dense else inst.columns, (g.x_step, g.width), (g.y_step, g.height),
                       (g.run_x_stride, g.runs_x), (g.run_y_stride, g.runs_y))
     return Work((Access("sram", "ifm_address", inst.ifm_address, inst.ifm_reg, shape, False),
                  Access("accumulators", "acc_base", inst.acc_base, 0, footprint(positions), True)),
                 inst.columns, positions)
+
+
+def _raw_weights(inst: Inst, g: Inst, target: Target) -> None:
+    try:
+        if inst.mnemonic == "conv":
+            unpack_weights(inst.payload, g.runs_y, g.runs_x, g.run_bytes, inst.columns, target.array_rows)
+        else:
+            unpack_taps(inst.payload, g.runs_y, g.runs_x, inst.columns)
+    except EncodeError as error:
+        raise BrokenRule(error.args[0].split(": ", 1)[1] + "; repack for this ageo") from None
 
 
 def _window_inputs(outputs: int, taps: int, step: int, stride: int) -> int:

@@ -17,6 +17,7 @@ from ..target import Target
 from .limits import Access, BrokenRule, Work, check_in_place, needs, work
 from .program import BUFFER_KINDS, Program
 from .races import Order
+from .stretch import Stretches
 
 #: Executed instructions, control included, that one program may have; above it is taken for a mistake.
 EXECUTED_LIMIT = 1_000_000
@@ -125,6 +126,7 @@ class _Run:
     def __post_init__(self) -> None:
         self.registers = [0] + [None] * (self.target.fetch_address_registers - 1)
         self.order = Order(self.target.fetch_queue_depth)
+        self.stretches = Stretches(self.target)
         self.sizes = {"sram": self.target.sram_bytes, "accumulators": self.target.accumulator_entries,
                       **{i: b.bytes for i, b in enumerate(self.program.buffers)}}
         self.written = {i: np.zeros(b.bytes, bool) for i, b in enumerate(self.program.buffers) if b.kind == "output"}
@@ -166,10 +168,13 @@ class _Run:
         name = inst.mnemonic
         if name == "loop":
             self.loops.append([index, 0])
+            self.stretches.close()
         elif name == "endl":
             return self.endl(index)
         elif name in ("setr", "addr", "flip"):
             self.set_register(inst)
+        elif name == "wtab":
+            self.stretches.table(index, inst)
         else:
             self.unit_work(index, inst)
             if name in SETTINGS:
@@ -179,6 +184,7 @@ class _Run:
     def endl(self, index: int) -> int:
         loop = self.loops[-1]
         loop[1] += 1
+        self.stretches.close()
         if loop[1] < self.code.insts[loop[0]].count:
             return loop[0] + 1
         self.loops.pop()
@@ -219,6 +225,8 @@ class _Run:
 
     def unit_work(self, index: int, inst: Inst) -> None:
         todo = self.prepare(index, inst)
+        if inst.mnemonic in ("conv", "dwc") and inst.codec != "raw":
+            self.stretches.weights(index, inst, self.code.insts[self.settings["ageo"]])
         event = self.order.begin(inst, todo.positions)
         starts: dict[str, int] = {}
         for access in todo.accesses:

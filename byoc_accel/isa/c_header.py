@@ -5,11 +5,11 @@ from collections.abc import Iterable
 
 from ..errors import C_ERRORS, EncodeError
 from ..target import FIELDS as TARGET_FIELDS
-from .encode import TABLE_BYTES
+from .encode import CLASSES_BYTES, TABLE_BYTES
 from .fields import LAYOUT, OPERANDS, RESERVED, SIZES, Slot, limits
 from .table import CODECS, INSTRUCTIONS, ISA_VERSION, ROUNDINGS, UNITS, Instruction
 
-PAYLOADS = ("", "weights", "parameters", "table")
+PAYLOADS = ("", "weights", "parameters", "table", "classes")
 
 
 def isa_header(first_line: str) -> str:
@@ -245,6 +245,8 @@ static inline uint32_t wia_payload_bytes(const uint8_t *bytes)
     }}
     case WIA_OP_LUT:
         return {TABLE_BYTES}u;
+    case WIA_OP_WTAB:
+        return {CLASSES_BYTES}u;
     default:
         return 0u;
     }}

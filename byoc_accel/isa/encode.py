@@ -7,6 +7,7 @@ from .inst import Inst
 from .table import BY_MNEMONIC, BY_OPCODE
 
 TABLE_BYTES = 256
+CLASSES_BYTES = 16  # 32 code lengths of 4 bits
 
 
 def parameter_bytes(columns: int, uniform: bool) -> int:
@@ -22,7 +23,7 @@ def payload_length(inst: Inst) -> int:
         return inst.payload_bytes  # type: ignore[return-value]
     if kind == "parameters":
         return parameter_bytes(inst.columns, bool(inst.uniform))  # type: ignore[arg-type]
-    return TABLE_BYTES if kind == "table" else 0
+    return {"table": TABLE_BYTES, "classes": CLASSES_BYTES}.get(kind, 0)
 
 
 def encoded_size(inst: Inst) -> int:

@@ -1,7 +1,7 @@
 """Codec lanes: what a stream means, as a plain loop over tiles, row groups and lanes.
 
-State between instructions: the table, the remembered row masks (both set by `wtab`), the bits every lane holds, and at
-most one word that the last payload held beyond what was asked for.
+Any bits decode. State between instructions: the table, the remembered row masks (both set by `wtab`), the bits every
+lane holds, and at most one word that the last payload held beyond what was asked for. All of it ends at a loop or endl.
 """
 from __future__ import annotations
 
@@ -23,12 +23,14 @@ class Decoded:
     """values: int8 (rows, columns). present: bool (tiles,), False for tiles without a pass.
 
     words: for each tile the 16-bit words taken by its control symbol (with the column mask before the first tile) and
-    then by each group of rows; the timing model needs nothing else.
+    then by each group of rows; the timing model needs nothing else. problem: why no encoder makes this payload, "" if
+    one does.
     """
 
     values: np.ndarray
     present: np.ndarray
     words: tuple[tuple[int, ...], ...]
+    problem: str = ""
 
 
 class _Bits:
@@ -84,12 +86,16 @@ class _Source:
 
 
 class LaneDecoder:
-    """State of the weight decoder. Raises EncodeError for payloads that no encoder makes."""
+    """State of the weight decoder. Raises EncodeError only where a wtab is missing."""
 
     def __init__(self, shape: LaneShape):
         self.shape = shape
-        self._table: Table | None = None
+        self._open = False
         self._restart()
+
+    def close(self) -> None:
+        """loop and endl: the stretch ends, the next wtab must be fresh."""
+        self._open = False
 
     def _restart(self) -> None:
         self._control = _Bits(CONTROL_WORDS_AHEAD)
@@ -99,16 +105,24 @@ class LaneDecoder:
 
     def load(self, table: Table, fresh: bool) -> None:
         """wtab: take a new table, forget row masks; `fresh` starts every lane anew."""
+        if not (fresh or self._open):
+            raise EncodeError("lanes: no stretch to go on with, a loop may begin or end here; give wtab fresh = 1")
+        self._open = True
         self._table = table
         self._classes = _classes_by_window(table)
         self._remembered: dict[int, int] = {}
         if fresh:
             self._restart()
 
+    @property
+    def carried_words(self) -> int:
+        """Words that are here already and that the next instruction takes first, 0 or 1."""
+        return len(self._carried)
+
     def decode(self, payload: bytes, tiles: Sequence[int], columns: int) -> Decoded:
         """Weights of one conv or dwc with tiles of these rows; see `Decoded`."""
-        if self._table is None:
-            raise EncodeError("lanes: no table; put a wtab before")
+        if not self._open:
+            raise EncodeError("lanes: no table, a loop may begin or end here; put a wtab with fresh = 1 before")
         source = _Source(self._carried + np.frombuffer(payload, "<u2").tolist())
         values = np.zeros((sum(tiles), columns), np.int8)
         present, words = np.ones(len(tiles), bool), []
@@ -122,17 +136,19 @@ class LaneDecoder:
             groups = [live[i:i + self.shape.rows_per_cycle] for i in range(0, len(live), self.shape.rows_per_cycle)]
             words.append((asked + more, *(self._group(source, values, start, group, on) for group in groups)))
             asked, start = 0, start + rows
-        self._finish(source, payload)
-        return Decoded(values, present, tuple(words))
+        return Decoded(values, present, tuple(words), self._finish(source, payload))
 
-    def _finish(self, source: _Source, payload: bytes) -> None:
+    def _finish(self, source: _Source, payload: bytes) -> str:
+        """Keep one word that is left for the next instruction, drop more of them; returns what is wrong."""
+        problem = ""
         if len(source.left) > 1:
-            raise EncodeError(f"lanes: payload of {len(payload)} bytes; its weights leave {2 * len(source.left)} of "
-                              "them unused, allowed is one word of 2")
-        if self._dry and payload:
-            raise EncodeError("lanes: a payload follows one that ended early; only a stretch may end so")
+            problem = (f"payload of {len(payload)} bytes; its weights leave {2 * len(source.left)} of them unused, "
+                       "allowed is one word of 2")
+        elif self._dry and payload:
+            problem = "a payload follows one that ended early; only the last ones of a stretch may"
         self._dry |= source.exhausted
-        self._carried = source.left
+        self._carried = source.left if len(source.left) == 1 else []
+        return problem
 
     def _column_mask(self, source: _Source, columns: int) -> tuple[list[int], int]:
         """Columns with symbols, and the words taken."""

@@ -41,18 +41,28 @@ class Work:
             raise EncodeError(f"lanes: tiles of {sum(self.tiles)} rows; the weights have {len(self.values)}")
 
 
+def conv_tiles(runs: int, run_bytes: int, rows: int) -> tuple[int, ...]:
+    """Rows of each tile of a conv: every run in slices of `rows` lanes (array.rows)."""
+    run = (rows,) * (run_bytes // rows) + (run_bytes % rows,) * (run_bytes % rows > 0)
+    return run * runs
+
+
+def dwc_tiles(taps: int) -> tuple[int, ...]:
+    """Rows of each tile of a dwc: one tile with a row per tap."""
+    return (taps,)
+
+
 def conv_work(weights: np.ndarray, rows: int) -> Work:
     """Weights int8 (runs_y, runs_x, run_bytes, columns) of a conv in tiles of `rows` lanes (array.rows)."""
     runs_y, runs_x, run_bytes, columns = weights.shape
-    run = [rows] * (run_bytes // rows) + [run_bytes % rows] * (run_bytes % rows > 0)
-    return Work(np.ascontiguousarray(weights).reshape(-1, columns), tuple(run) * (runs_y * runs_x))
+    return Work(np.ascontiguousarray(weights).reshape(-1, columns), conv_tiles(runs_y * runs_x, run_bytes, rows))
 
 
 def dwc_work(weights: np.ndarray) -> Work:
-    """Weights int8 (runs_y, runs_x, columns) of a dwc: one tile with a row per tap."""
+    """Weights int8 (runs_y, runs_x, columns) of a dwc."""
     columns = weights.shape[-1]
     values = np.ascontiguousarray(weights).reshape(-1, columns)
-    return Work(values, (len(values),))
+    return Work(values, dwc_tiles(len(values)))
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,8 @@ from ..errors import AccelError, ProgramError
 from ..target import Target
 from .encode import decode
 from .inst import Inst
+from .lane_decode import LaneDecoder
+from .lane_layout import LaneShape
 from .semantics import SEMANTICS, State
 
 TOKEN_LIMIT = 255
@@ -37,6 +39,7 @@ class Machine:
             .reshape(entries, target.array_columns),
             buffers=list(buffers),
             registers=[0] * target.fetch_address_registers,
+            decoder=LaneDecoder(LaneShape(target.array_columns, target.decoder_rows_per_cycle)),
         )
 
     def step(self) -> Inst:
@@ -86,11 +89,13 @@ class Machine:
         if len(self.loops) == self.target.fetch_loop_depth:
             raise ProgramError(f"loops nest deeper than {len(self.loops)} (fetch.loop_depth); unroll one")
         self.loops.append((self.offset, count - 1))
+        self.state.decoder.close()
 
     def _endl(self) -> None:
         if not self.loops:
             raise ProgramError("no loop is open; remove the endl")
         body, left = self.loops.pop()
+        self.state.decoder.close()
         if left:
             self.loops.append((body, left - 1))
             self.offset = body

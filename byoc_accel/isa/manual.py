@@ -10,6 +10,7 @@ from .table import CODECS, INSTRUCTIONS, ISA_VERSION, ROUNDINGS, UNITS, Instruct
 ROWS = sorted(INSTRUCTIONS, key=lambda row: row.opcode)
 SOURCE = Path(__file__).with_name("manual.md")
 SEMANTICS = Path(__file__).with_name("semantics.py")
+LANES = Path(__file__).with_name("lane_decode.py")
 
 
 def manual(first_line: str) -> str:
@@ -21,7 +22,8 @@ def manual(first_line: str) -> str:
         "codecs": _numbered(CODECS),
         "summary": _summary(),
         "instructions": "\n\n".join(_entry(row) for row in ROWS),
-        "semantics": _semantics(),
+        "semantics": _source(SEMANTICS, "def requantize("),
+        "lanes": _source(LANES, "class _Bits:"),
         "target": _target(),
     }
     text = SOURCE.read_text(encoding="utf-8")
@@ -53,10 +55,10 @@ def _target() -> str:
     return "\n".join(lines)
 
 
-def _semantics() -> str:
-    """The functions of isa/semantics.py as they stand there."""
-    source = SEMANTICS.read_text(encoding="utf-8")
-    return f"```python\n{source[source.index('def requantize('):].rstrip()}\n```"
+def _source(path: Path, start: str) -> str:
+    """A module from the line that begins with `start` on, as it stands there."""
+    source = path.read_text(encoding="utf-8")
+    return f"```python\n{source[source.index(start):].rstrip()}\n```"
 
 
 def _entry(row: Instruction) -> str:

@@ -12,6 +12,9 @@ import numpy as np
 
 from ..errors import ProgramError
 from .inst import Inst
+from .lane_decode import LaneDecoder
+from .lane_layout import conv_tiles, dwc_tiles
+from .lane_table import unpack_table
 from .payload import unpack_parameters, unpack_taps, unpack_weights
 
 INT32_MIN, INT32_MAX = -(1 << 31), (1 << 31) - 1
@@ -29,6 +32,7 @@ class State:
     accumulators: np.ndarray
     buffers: list[np.ndarray]
     registers: list[int]
+    decoder: LaneDecoder
     settings: dict[str, Inst] = field(default_factory=dict)
 
     def setting(self, mnemonic: str) -> Inst:
@@ -120,6 +124,10 @@ def _external_and_sram(state: State, inst: Inst) -> tuple[np.ndarray, np.ndarray
     return buffer, external, _sram_rows(state, inst)
 
 
+def wtab(state: State, inst: Inst) -> None:
+    state.decoder.load(unpack_table(inst.payload, inst.centre, bool(inst.masks)), bool(inst.fresh))
+
+
 def load(state: State, inst: Inst) -> None:
     buffer, external, sram = _external_and_sram(state, inst)
     state.sram[sram] = buffer[external]
@@ -142,9 +150,25 @@ def _accumulate(state: State, inst: Inst, sums: np.ndarray) -> None:
     state.accumulators[entries, :inst.columns] = wrap(sums)
 
 
+def conv_weights(state: State, inst: Inst, g: Inst) -> np.ndarray:
+    """int8 (runs_y, runs_x, run_bytes, columns)."""
+    if inst.codec == "raw":
+        return unpack_weights(inst.payload, g.runs_y, g.runs_x, g.run_bytes, inst.columns, state.rows)
+    decoded = state.decoder.decode(inst.payload, conv_tiles(g.runs_y * g.runs_x, g.run_bytes, state.rows), inst.columns)
+    return decoded.values.reshape(g.runs_y, g.runs_x, g.run_bytes, inst.columns)
+
+
+def dwc_weights(state: State, inst: Inst, g: Inst) -> np.ndarray:
+    """int8 (runs_y, runs_x, columns)."""
+    if inst.codec == "raw":
+        return unpack_taps(inst.payload, g.runs_y, g.runs_x, inst.columns)
+    decoded = state.decoder.decode(inst.payload, dwc_tiles(g.runs_y * g.runs_x), inst.columns)
+    return decoded.values.reshape(g.runs_y, g.runs_x, inst.columns)
+
+
 def conv(state: State, inst: Inst) -> None:
     g = state.setting("ageo")
-    weights = unpack_weights(inst.payload, g.runs_y, g.runs_x, g.run_bytes, inst.columns, state.rows)
+    weights = conv_weights(state, inst, g)
     ifm = state.sram[places(state.sram, state.address(inst.ifm_address, inst.ifm_reg),
                             (g.height, g.y_step), (g.width, g.x_step),
                             (g.runs_y, g.run_y_stride), (g.runs_x, g.run_x_stride), (g.run_bytes, 1))]
@@ -154,7 +178,7 @@ def conv(state: State, inst: Inst) -> None:
 
 def dwc(state: State, inst: Inst) -> None:
     g = state.setting("ageo")
-    weights = unpack_taps(inst.payload, g.runs_y, g.runs_x, inst.columns)
+    weights = dwc_weights(state, inst, g)
     ifm = state.sram[places(state.sram, state.address(inst.ifm_address, inst.ifm_reg),
                             (g.height, g.y_step), (g.width, g.x_step),
                             (g.runs_y, g.run_y_stride), (g.runs_x, g.run_x_stride), (inst.columns, 1))]
@@ -227,6 +251,6 @@ def sync(state: State, inst: Inst) -> None:
 
 #: The function of every instruction that is not control flow.
 SEMANTICS: dict[str, Callable[[State, Inst], None]] = {
-    **{f.__name__: f for f in (setr, addr, flip, load, fill, store, ageo, conv, dwc, par, addp, lut, pgeo, post)},
+    **{f.__name__: f for f in (setr, addr, flip, wtab, load, fill, store, ageo, conv, dwc, par, addp, lut, pgeo, post)},
     **{name: sync for name in ("sync_in", "sync_out", "sync_array", "sync_post")},
 }

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-ISA_VERSION = 1
+ISA_VERSION = 2  # 1 had codec raw only
 
 #: Units in token-bit order: bit u of a wait or signal mask names unit u. Each works in program order.
 UNITS: tuple[str, ...] = ("dma_in", "array", "post", "dma_out")
@@ -18,8 +18,8 @@ CONTROL = "control"  # executed by the dispatcher itself
 #: How `requantize` rounds; see docs/numerics.md for the formulas.
 ROUNDINGS: tuple[str, ...] = ("upward", "nearest", "truncate", "double")
 
-#: Immediate weight formats. Numbers are 4-bit field values; the rest is reserved for denser formats.
-CODECS: tuple[str, ...] = ("raw",)
+#: Immediate weight formats. Numbers are 4-bit field values; the rest is reserved.
+CODECS: tuple[str, ...] = ("raw", "lanes")
 
 
 @dataclass(frozen=True)
@@ -117,6 +117,14 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
     Instruction("flip", 0x06, CONTROL,
                 (_OP, _u("reg", 3, "address register 1..7"), _r(21), _u("value", 32, "bytes, at least reg")),
                 "reg = value - reg: alternate between offset 0 and `value`, for double buffers in a loop.", "1"),
+    Instruction("wtab", 0x07, CONTROL,
+                (_OP, _flag("fresh", "start a stretch: the lanes of the decoder begin anew"),
+                 _flag("masks", "the control lane carries column and row masks"), _r(6),
+                 _s("centre", 8, "added to every decoded value, modulo 256"), _r(8)),
+                "Set the table of codec lanes for the conv and dwc that follow: the lengths of its 32 code words.",
+                "1, then 16 in which the payload streams", payload="classes",
+                notes="loop and endl end a stretch: after them the first wtab must be fresh, as at the start of a "
+                      "program."),
     Instruction("load", 0x10, "dma_in", _TRANSFER,
                 "Copy planes x rows x row_bytes from an external buffer (input or scratch) into the SRAM.",
                 "planes * rows * ceil(row_bytes / dma.bytes_per_cycle), visible dma.latency_cycles later"),
@@ -151,8 +159,8 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
                 "(y outer, x inner), its run_bytes in slices of array.rows lanes.",
                 "per non-zero tile max(width * height, decode of the next tile); see Timing",
                 payload="weights",
-                notes="All-zero tiles have no payload and take no cycles. When accumulate is 0 and every tile is "
-                      "zero, one pass of width * height cycles writes zeros."),
+                notes="Tiles that the payload leaves out are zero and have no pass. When accumulate is 0 and no tile "
+                      "has a pass, one pass of width * height cycles writes zeros."),
     Instruction("dwc", 0x22, "array", _TILE_WORK,
                 "Depthwise: acc[acc_base + y * width + x][c] += sum over taps of ifm[c + tap offset] * weight[tap][c]. "
                 "One tile of runs_y * runs_x taps.",

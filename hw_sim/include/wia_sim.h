@@ -8,7 +8,8 @@
  *     wia_sim_t *sim = malloc(bytes);                   the caller owns the only memory there is
  *     wia_sim_init(sim, bytes, &desc);
  *     wia_sim_buffer_t buffers[2] = {{input, input_bytes, 0}, {output, output_bytes, 1}};
- *     wia_sim_program_t program = {code, code_bytes, buffers, 2, NULL, NULL, 0};
+ *     wia_sim_program_t program = {0};
+ *     program.code = code, program.code_bytes = code_bytes, program.buffers = buffers, program.buffer_count = 2;
  *     wia_sim_load(sim, &program);
  *     int fault = wia_sim_run(sim);                     WIA_SIM_OK, or what the machine stopped for
  *     wia_sim_stats_t stats;
@@ -137,9 +138,13 @@ typedef struct {
     uint8_t latency;         /* WIA_SIM_LATENCY_*: from end to visible */
     uint32_t offset;         /* program byte offset of the instruction */
     uint32_t header_bytes;   /* instruction event: bytes without payload */
-    uint32_t payload_bytes;  /* instruction event: mask, parameters or table; pass event: tile with its padding */
+    uint32_t payload_bytes;  /* instruction event: mask, parameters or table, with codec lanes all; pass event: tile with
+                              * its padding, 0 with codec lanes */
     uint32_t rows;           /* pass event: rows to decode, 0 if the pass needs no tile */
     uint32_t row_bytes;      /* pass event: bytes of one of these rows */
+    const uint16_t *words;   /* codec lanes, pass and empty event: 16-bit words asked for in each step of the tile */
+    uint32_t steps;
+    uint32_t carried_words;  /* instruction event of codec lanes: words that the decoder holds already */
     uint64_t busy_cycles;    /* occupancy of the unit */
     uint64_t lead_cycles;    /* pass event with WIA_SIM_FLAG_CHAIN: tokens are given that long before visible */
     uint64_t read_bytes;     /* SRAM, for load external */
@@ -149,7 +154,7 @@ typedef struct {
     uint32_t zero_tiles;
     /* filled in by the timing model; cycles from the start of the run */
     int64_t dispatch;        /* instruction event: cycle of dispatch */
-    int64_t decode_start;    /* pass event with rows > 0 */
+    int64_t decode_start;    /* pass event with rows > 0, empty event */
     int64_t decode_end;
     int64_t start;           /* first cycle of work in the unit */
     int64_t end;             /* first cycle after it */
@@ -159,17 +164,19 @@ typedef struct {
 enum {
     WIA_SIM_EVENT_INSTRUCTION = 0, /* dispatched; also done, if no pass events follow */
     WIA_SIM_EVENT_PASS = 1,        /* one pass of the array, with or without a tile */
-    WIA_SIM_EVENT_HALT = 2         /* the run is over */
+    WIA_SIM_EVENT_HALT = 2,        /* the run is over */
+    WIA_SIM_EVENT_EMPTY = 3        /* codec lanes: a tile without a pass goes through the decoder */
 };
 
 enum {
     WIA_SIM_FLAG_FIRST = 1,     /* pass: takes the tokens of its instruction */
-    WIA_SIM_FLAG_LAST = 2,      /* pass: gives the tokens of its instruction */
+    WIA_SIM_FLAG_LAST = 2,      /* pass, empty: no tile follows; gives the tokens of its instruction */
     WIA_SIM_FLAG_CHAIN = 4,     /* pass: gives them early */
     WIA_SIM_FLAG_ORDERED = 8,   /* starts after every earlier instruction of the unit is visible */
     WIA_SIM_FLAG_JUMP = 16,     /* endl that jumps back */
     WIA_SIM_FLAG_PASSES = 32,   /* instruction: pass events follow */
-    WIA_SIM_FLAG_ACTIVATES = 64 /* par, lut: its start frees the shadow set */
+    WIA_SIM_FLAG_ACTIVATES = 64, /* par, lut: its start frees the shadow set */
+    WIA_SIM_FLAG_LANES = 128    /* instruction, pass, empty: of codec lanes */
 };
 
 enum { WIA_SIM_LATENCY_NONE = 0, WIA_SIM_LATENCY_DMA = 1, WIA_SIM_LATENCY_ARRAY = 2, WIA_SIM_LATENCY_POST = 3 };
@@ -208,6 +215,10 @@ typedef struct {
     const wia_sim_span_t *spans;     /* sorted, not overlapping; NULL: no attribution */
     wia_sim_counters_t *layers;      /* one per span, zeroed and filled by run */
     size_t span_count;
+    void *cache;                     /* for decoded weights of codec lanes, 8-byte aligned, zeros (its first 32 bytes
+                                      * are enough) before the first load of `code`, and then left to this simulator
+                                      * and code; NULL: decode again in every iteration and run */
+    size_t cache_bytes;
 } wia_sim_program_t;
 
 typedef struct wia_sim wia_sim_t;
@@ -223,6 +234,9 @@ void wia_sim_reset(wia_sim_t *sim);
 
 /* Set program and buffers of the next runs. WIA_SIM_OK or WIA_SIM_E_ARGUMENT. */
 int wia_sim_load(wia_sim_t *sim, const wia_sim_program_t *program);
+
+/* Bytes of a cache that holds all decoded weights of `code`; 0: no use for one. */
+size_t wia_sim_cache_size(const wia_sim_desc_t *desc, const uint8_t *code, size_t code_bytes);
 
 /* Run the program from its start to halt; memories keep what an earlier run left. WIA_SIM_OK or the fault. */
 int wia_sim_run(wia_sim_t *sim);

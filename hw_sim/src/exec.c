@@ -104,6 +104,7 @@ static int exec_loop(wia_sim_t *sim, const uint8_t *bytes)
     core->loop[core->loops].body = core->pc;
     core->loop[core->loops].remaining = loop.count - 1u;
     core->loops++;
+    wia_lanes_close(sim);
     control(sim, bytes, WIA_SIM_EVENT_INSTRUCTION, 0u);
     return WIA_SIM_OK;
 }
@@ -118,6 +119,7 @@ static int exec_endl(wia_sim_t *sim, const uint8_t *bytes)
     loop = &core->loop[core->loops - 1u];
     if (loop->body == core->offset)
         return WIA_SIM_E_LOOP; /* empty body */
+    wia_lanes_close(sim);
     if (loop->remaining == 0u) {
         core->loops--;
         control(sim, bytes, WIA_SIM_EVENT_INSTRUCTION, 0u);
@@ -197,6 +199,7 @@ static exec_t *exec_of(uint8_t opcode)
     case WIA_OP_SETR: return exec_setr;
     case WIA_OP_ADDR: return exec_addr;
     case WIA_OP_FLIP: return exec_flip;
+    case WIA_OP_WTAB: return wia_exec_wtab;
     case WIA_OP_LOAD: return wia_exec_load;
     case WIA_OP_FILL: return wia_exec_fill;
     case WIA_OP_STORE: return wia_exec_store;

@@ -12,6 +12,11 @@
 /* Run from core.pc to halt. */
 int wia_exec_run(wia_sim_t *sim);
 
+/* Codec lanes: the state at the start of a run; what loop and endl do to it. */
+void wia_lanes_reset(wia_sim_t *sim);
+void wia_lanes_close(wia_sim_t *sim);
+
+int wia_exec_wtab(wia_sim_t *sim, const uint8_t *bytes);
 int wia_exec_load(wia_sim_t *sim, const uint8_t *bytes);
 int wia_exec_fill(wia_sim_t *sim, const uint8_t *bytes);
 int wia_exec_store(wia_sim_t *sim, const uint8_t *bytes);

@@ -117,6 +117,7 @@ static void clear_run(wia_sim_t *sim)
     sim->core.reg_set = 1u;
     sim->fault = WIA_SIM_OK;
     wia_timing_reset(sim);
+    wia_lanes_reset(sim);
     wia_stats_reset(sim);
     wia_trace_reset(sim);
 }
@@ -150,7 +151,7 @@ int wia_sim_load(wia_sim_t *sim, const wia_sim_program_t *program)
 
     if (sim == NULL || program == NULL || (program->code == NULL && program->code_bytes != 0u) ||
         program->code_bytes > UINT32_MAX || (program->buffers == NULL && program->buffer_count != 0u) ||
-        !spans_ok(program))
+        (uintptr_t)program->cache % ALIGNMENT != 0u || !spans_ok(program))
         return WIA_SIM_E_ARGUMENT;
     for (i = 0; i < program->buffer_count; i++)
         if (program->buffers[i].data == NULL && program->buffers[i].bytes != 0u)

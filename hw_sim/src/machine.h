@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "kernel.h"
+#include "lanes.h"
 #include "timing.h"
 #include "wia/gen/wia_isa.h"
 #include "wia/gen/wia_target.h"
@@ -40,6 +41,25 @@ typedef struct {
     int8_t table[256];
 } wia_core_t;
 
+/* Where the decoder of codec lanes stands, and what the cache has to do with it (exec_lanes.c). */
+typedef struct {
+    bool cached;        /* there is a cache that can be used */
+    bool open;          /* a stretch has begun: lanes may be used */
+    bool current;       /* the decoder has seen all of the stretch so far */
+    bool broken;        /* the rest of the stretch is not in the cache */
+    bool hit;           /* the instruction comes from the cache */
+    bool store;         /* it goes into the cache */
+    uint32_t wtab;      /* program offset of the wtab that began the stretch */
+    uint32_t entry;     /* of the cache: the last one that was used */
+    uint32_t before;    /* entry of the last instruction of the stretch */
+    wia_ageo_t ageo;    /* at the wtab */
+    uint64_t data_at;   /* of the entry being written */
+    uint16_t *next_words;
+    int8_t *next_values;
+    uint16_t words[WIA_LANES_STEPS]; /* one tile */
+    int8_t values[WIA_KERNEL_LANES * WIA_KERNEL_COLUMNS];
+} wia_replay_t;
+
 struct wia_sim {
     wia_target_t target;
     int mode;
@@ -58,6 +78,8 @@ struct wia_sim {
     bool loaded;
     wia_core_t core;
     wia_timing_t timing;
+    wia_lanes_t lanes;
+    wia_replay_t replay;
     int fault;
     size_t layer;                /* index into program.spans, span_count: none */
     wia_sim_counters_t outside;  /* counters of program bytes that belong to no layer */

@@ -178,8 +178,8 @@ static int run(options_t *options)
 {
     size_t bytes = wia_sim_size(&options->desc);
     wia_sim_t *sim = bytes != 0u ? malloc(bytes) : NULL;
-    wia_sim_program_t program = {options->code, options->code_bytes, options->buffers, options->buffer_count, NULL,
-                                 NULL, 0};
+    wia_sim_program_t program = {.code = options->code, .code_bytes = options->code_bytes,
+                                 .buffers = options->buffers, .buffer_count = options->buffer_count};
     wia_sim_stats_t stats;
     int fault;
 

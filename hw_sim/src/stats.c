@@ -64,7 +64,7 @@ void wia_stats_count(wia_sim_t *sim, wia_sim_counters_t *counters, const wia_sim
     static const uint8_t writes[] = {WIA_SIM_BYTES_DMA_WRITE, WIA_SIM_STREAMS, WIA_SIM_BYTES_POST_WRITE,
                                      WIA_SIM_BYTES_EXTERNAL_WRITE};
 
-    if (event->kind != WIA_SIM_EVENT_PASS)
+    if (event->kind != WIA_SIM_EVENT_PASS && event->kind != WIA_SIM_EVENT_EMPTY)
         counters->instructions++;
     if (event->unit < WIA_UNIT_COUNT) {
         counters->bytes[reads[event->unit]] += event->read_bytes;

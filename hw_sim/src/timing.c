@@ -154,7 +154,7 @@ static void place_work(wia_sim_t *sim, wia_sim_counters_t *counters, wia_sim_eve
 {
     wia_timing_t *timing = &sim->timing;
     wia_unit_t *unit = &timing->unit[event->unit];
-    int64_t at = unit->end;
+    int64_t at = unit->end, given;
     unsigned from;
 
     stall(counters, event->unit, WIA_SIM_IDLE, &at, unit->dispatched + 1);
@@ -170,9 +170,10 @@ static void place_work(wia_sim_t *sim, wia_sim_counters_t *counters, wia_sim_eve
     unit->end = event->end;
     unit->visible = later(unit->visible, event->visible);
     counters->busy[event->unit] += event->busy_cycles;
-    give_tokens(timing, event->unit, event->signal,
-                (event->flags & WIA_SIM_FLAG_CHAIN) != 0 ? event->visible - (int64_t)event->lead_cycles
-                                                         : event->visible);
+    given = (event->flags & WIA_SIM_FLAG_CHAIN) != 0 ? event->visible - (int64_t)event->lead_cycles : event->visible;
+    give_tokens(timing, event->unit, event->signal, given);
+    if (event->kind == WIA_SIM_EVENT_PASS)
+        timing->pass_given = given;
 }
 
 /* The unit has started its last dispatched instruction: its queue entry is free. */
@@ -220,12 +221,52 @@ static void stream(wia_sim_t *sim, wia_sim_counters_t *counters, uint64_t bytes,
     counters->busy[WIA_SIM_DISPATCH]++;
 }
 
-static void stream_mask(wia_sim_t *sim, wia_sim_counters_t *counters, const wia_sim_event_t *event)
+/* The decoder turns to an instruction: raw begins with the mask, lanes with the first tile. */
+static void begin_weights(wia_sim_t *sim, wia_sim_counters_t *counters, const wia_sim_event_t *event)
 {
     wia_timing_t *timing = &sim->timing;
 
     stall(counters, WIA_SIM_DECODER, WIA_SIM_IDLE, &timing->decoder_end, timing->dispatcher_free);
-    stream(sim, counters, event->payload_bytes, 1);
+    if ((event->flags & WIA_SIM_FLAG_LANES) == 0) {
+        stream(sim, counters, event->payload_bytes, 1);
+        return;
+    }
+    timing->payload_left = event->payload_bytes;
+    timing->carried_words = event->carried_words;
+}
+
+/* Payload bytes that `words` words are, beyond what the decoder holds already. */
+static uint32_t word_bytes(wia_timing_t *timing, uint32_t words)
+{
+    uint32_t held = words < timing->carried_words ? words : timing->carried_words;
+    uint32_t bytes = 2u * (words - held);
+
+    timing->carried_words -= held;
+    bytes = bytes < timing->payload_left ? bytes : timing->payload_left;
+    timing->payload_left -= bytes;
+    return bytes;
+}
+
+/* Codec lanes: one cycle for every step of a tile, more for one that asks for more words than enter in a cycle. */
+static void stream_steps(wia_sim_t *sim, wia_sim_counters_t *counters, wia_sim_event_t *event)
+{
+    wia_timing_t *timing = &sim->timing;
+    uint32_t step, most = sim->target.decoder_lane_bytes_per_cycle / 2u;
+
+    event->decode_start = timing->dispatcher_free;
+    for (step = 0; step < event->steps; step++) {
+        uint32_t words = event->words[step];
+
+        for (; words > most; words -= most)
+            stream(sim, counters, word_bytes(timing, most), 1);
+        words = word_bytes(timing, words);
+        if (step + 1u == event->steps && (event->flags & WIA_SIM_FLAG_LAST) != 0) {
+            words += timing->payload_left; /* a word too many goes with the last step */
+            timing->payload_left = 0u;
+        }
+        stream(sim, counters, words, 1);
+    }
+    event->decode_end = timing->dispatcher_free;
 }
 
 static void stream_tile(wia_sim_t *sim, wia_sim_counters_t *counters, wia_sim_event_t *event)
@@ -235,11 +276,25 @@ static void stream_tile(wia_sim_t *sim, wia_sim_counters_t *counters, wia_sim_ev
 
     stall(counters, WIA_SIM_DECODER, WIA_SIM_SHADOW, &timing->decoder_end, timing->shadow_free);
     stall(counters, WIA_SIM_DISPATCH, WIA_SIM_SHADOW, &timing->dispatcher_free, timing->shadow_free);
+    if ((event->flags & WIA_SIM_FLAG_LANES) != 0) {
+        stream_steps(sim, counters, event);
+        return;
+    }
     event->decode_start = timing->dispatcher_free;
     for (; rows > group; rows -= group, left -= group * event->row_bytes)
         stream(sim, counters, group * event->row_bytes, 1);
     stream(sim, counters, left, 1); /* padding goes with the last rows */
     event->decode_end = timing->dispatcher_free;
+}
+
+/* wtab: the table is built as its bytes come, one a cycle. */
+static void stream_table(wia_sim_t *sim, wia_sim_counters_t *counters, wia_sim_event_t *event)
+{
+    uint32_t byte;
+
+    for (byte = 0; byte < event->payload_bytes; byte++)
+        stream(sim, counters, 1u, 0);
+    event->end = event->visible = sim->timing.dispatcher_free;
 }
 
 static void stream_parameters(wia_sim_t *sim, wia_sim_counters_t *counters, const wia_sim_event_t *event)
@@ -267,7 +322,9 @@ static void instruction(wia_sim_t *sim, wia_sim_counters_t *counters, wia_sim_ev
     if ((event->flags & WIA_SIM_FLAG_JUMP) != 0)
         restart_fetch(sim, counters, event->dispatch);
     if ((event->flags & WIA_SIM_FLAG_PASSES) != 0)
-        stream_mask(sim, counters, event);
+        begin_weights(sim, counters, event);
+    else if (event->opcode == WIA_OP_WTAB)
+        stream_table(sim, counters, event);
     else if (event->unit < WIA_UNIT_COUNT) {
         if ((event->flags & WIA_SIM_FLAG_ACTIVATES) != 0) {
             stream_parameters(sim, counters, event);
@@ -288,6 +345,8 @@ static void pass(wia_sim_t *sim, wia_sim_counters_t *counters, wia_sim_event_t *
     if (event->rows != 0u) {
         stream_tile(sim, counters, event);
         ready = event->decode_end + sim->target.decoder_latency_cycles;
+    } else if ((event->flags & WIA_SIM_FLAG_LANES) != 0) { /* now it is known that there is no tile */
+        ready = timing->dispatcher_free + sim->target.decoder_latency_cycles;
     }
     event->dispatch = timing->unit[event->unit].dispatched;
     place_work(sim, counters, event, ready, WIA_SIM_WEIGHTS);
@@ -295,6 +354,19 @@ static void pass(wia_sim_t *sim, wia_sim_counters_t *counters, wia_sim_event_t *
         timing->shadow_free = event->start;
     if ((event->flags & WIA_SIM_FLAG_FIRST) != 0)
         record_start(sim, &timing->unit[event->unit], event->start);
+}
+
+/* A tile without a pass. If it is the last one, the pass before it turns out to have been the last pass. */
+static void empty(wia_sim_t *sim, wia_sim_counters_t *counters, wia_sim_event_t *event)
+{
+    wia_timing_t *timing = &sim->timing;
+
+    stream_steps(sim, counters, event);
+    event->dispatch = timing->unit[event->unit].dispatched;
+    event->start = event->decode_start;
+    event->end = event->visible = event->decode_end;
+    give_tokens(timing, event->unit, event->signal,
+                later(timing->pass_given, event->decode_end + sim->target.decoder_latency_cycles));
 }
 
 /* halt waits for everything to be visible; then every unit has its cycles up to the end accounted for. */
@@ -324,6 +396,7 @@ void wia_timing_event(wia_sim_t *sim, wia_sim_counters_t *counters, wia_sim_even
 
     switch (event->kind) {
     case WIA_SIM_EVENT_PASS: pass(sim, counters, event); break;
+    case WIA_SIM_EVENT_EMPTY: empty(sim, counters, event); break;
     case WIA_SIM_EVENT_HALT: halt(sim, counters, event); break;
     default: instruction(sim, counters, event); break;
     }

@@ -42,6 +42,9 @@ typedef struct {
     int64_t dispatcher_free; /* end of the dispatcher's last work: instruction or payload stream */
     int64_t decoder_end;     /* end of the decoder's last work */
     int64_t shadow_free;     /* when the shadow weight buffer may be overwritten */
+    uint32_t payload_left;   /* codec lanes: bytes of the payload that are not taken */
+    uint32_t carried_words;  /* and words that the decoder holds already */
+    int64_t pass_given;      /* when the tokens of the last pass are given if it is the last of its instruction */
     int64_t set_free;        /* when the shadow parameter set may be overwritten */
     int64_t set_ready;       /* when the parameters streamed last are complete */
     int64_t run_end;         /* latest time of anything so far */

@@ -36,6 +36,9 @@ static int format(char *line, const wia_sim_event_t *event)
         used += snprintf(line + used, (size_t)(LINE_BYTES - used),
                          " rows %" PRIu32 " decode_start %" PRId64 " decode_end %" PRId64 " macs %" PRIu64, event->rows,
                          event->decode_start, event->decode_end, event->macs);
+    else if (event->kind == WIA_SIM_EVENT_EMPTY && used > 0 && used < LINE_BYTES)
+        used += snprintf(line + used, (size_t)(LINE_BYTES - used), " empty decode_start %" PRId64 " decode_end %" PRId64,
+                         event->decode_start, event->decode_end);
     return used;
 }
 

@@ -2,7 +2,8 @@
  * where it would be dispatched. A program that passes cannot leave its memories, its buffers or its loops.
  *
  * Not checked, because they cannot harm more than the program's own results: races between units, operands that
- * overlap a result, accumulators and outputs that are never written. They are the compiler's proof obligation. */
+ * overlap a result, accumulators and outputs that are never written, whether the bits of codec lanes are all of use
+ * (the decoder counts payload_bytes and never takes more). They are the compiler's proof obligation. */
 #include "verify.h"
 
 #define WIA_DEFAULT_STEPS (UINT64_C(1) << 26)
@@ -64,6 +65,7 @@ static int check_loop(wia_verifier_t *v, const uint8_t *bytes)
     v->loops[v->depth].body = v->next;
     v->loops[v->depth].remaining = loop.count - 1u;
     v->depth++;
+    v->stretch = false;
     return WIA_OK;
 }
 
@@ -76,6 +78,7 @@ static int check_endl(wia_verifier_t *v)
     loop = &v->loops[v->depth - 1u];
     if (loop->body == v->at) /* empty body */
         return wia_refuse(v, WIA_E_LOOP);
+    v->stretch = false;
     if (loop->remaining == 0u) {
         v->depth--;
     } else {
@@ -121,6 +124,27 @@ static int check_flip(wia_verifier_t *v, const uint8_t *bytes)
     return WIA_OK;
 }
 
+/* A complete prefix code, and a fresh one where no stretch is open. */
+static int check_table(wia_verifier_t *v, const uint8_t *bytes)
+{
+    uint32_t codes = 0u; /* of the 2^11 windows of 11 bits, those that begin with a code word */
+    unsigned i;
+    wia_wtab_t x;
+
+    wia_decode_wtab(&x, bytes);
+    for (i = 0u; i < 2u * wia_payload_bytes(bytes); i++) {
+        uint32_t length = (uint32_t)bytes[WIA_BYTES_WTAB + i / 2u] >> i % 2u * 4u & 15u;
+
+        if (length > 11u)
+            return wia_refuse(v, WIA_E_OPCODE);
+        codes += length != 0u ? 1u << (11u - length) : 0u;
+    }
+    if (codes != 1u << 11 || (x.fresh == 0u && !v->stretch))
+        return wia_refuse(v, WIA_E_OPCODE);
+    v->stretch = true;
+    return WIA_OK;
+}
+
 static int check_halt(wia_verifier_t *v)
 {
     unsigned from;
@@ -155,6 +179,8 @@ static int check_instruction(wia_verifier_t *v)
         return check_addr(v, bytes);
     case WIA_OP_FLIP:
         return check_flip(v, bytes);
+    case WIA_OP_WTAB:
+        return check_table(v, bytes);
     default:
         break;
     }

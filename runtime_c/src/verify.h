@@ -31,6 +31,7 @@ typedef struct {
     bool pgeo_set;
     bool addp_set;
     bool lut_set;
+    bool stretch; /* a fresh wtab since the last loop or endl: codec lanes may be used */
     uint32_t par_columns; /* 0: not set */
     wia_ageo_t ageo;
     wia_pgeo_t pgeo;

@@ -20,6 +20,7 @@ from byoc_accel.container.image import Image, digest, pack, unpack, verify
 from byoc_accel.container.writer import with_checksum
 from byoc_accel.emit.program import Buffer, HostPort, Layer, Program
 from byoc_accel.errors import C_ERRORS, ImageError
+from byoc_accel.isa.table import ISA_VERSION
 from byoc_accel.region.region import Port
 from byoc_accel.target import Target, load_target
 from tests.runtime_c import images
@@ -80,7 +81,7 @@ def test_header_as_the_document_says() -> None:
     data = image.data
     assert data[:8] == b"\x89WIA\r\n\x1a\n"
     version, isa, header, total, crc, count, name = struct.unpack_from("<HHIIIII", data, 8)
-    assert (version, isa, header, total, count, name) == (1, 1, 64, len(data), 6, 0)
+    assert (version, isa, header, total, count, name) == (1, ISA_VERSION, 64, len(data), 6, 0)
     assert crc == zlib.crc32(data[:20] + data[24:])
     assert data[32:48] == REFERENCE.digest
     sections = [struct.unpack_from("<4I", data, 64 + 16 * i) for i in range(6)]
@@ -90,8 +91,8 @@ def test_header_as_the_document_says() -> None:
     kind, offset, size, _ = sections[4]
     assert data[offset:offset + 5] == b"conv\0"
     kind, offset, size, unit = sections[0]
-    assert (kind, unit) == (1, 96)
-    assert struct.unpack_from("<23I", data, offset) == REFERENCE.numbers()
+    assert (kind, unit) == (1, 100)
+    assert struct.unpack_from("<24I", data, offset) == REFERENCE.numbers()
 
 
 def test_every_truncation_is_refused() -> None:
@@ -161,11 +162,11 @@ def test_random_bytes_behind_a_right_checksum() -> None:
             pass
 
 
-@pytest.mark.parametrize("at", [8, 10])
-def test_newer_versions_are_refused_whatever_follows(at: int) -> None:
+@pytest.mark.parametrize("at, known", [(8, 1), (10, ISA_VERSION)])
+def test_newer_versions_are_refused_whatever_follows(at: int, known: int) -> None:
     data = bytearray(images.copy_image(TINY).data)
     data[at] += 1
-    assert "found 2, this version knows 1" in refused(with_checksum(bytes(data)))
+    assert f"found {known + 1}, this version knows {known}" in refused(with_checksum(bytes(data)))
     assert TEXT["WIA_E_VERSION"] in refused(bytes(data[:70]))  # named before anything else of a newer format
 
 

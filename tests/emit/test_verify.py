@@ -265,3 +265,40 @@ def test_result_over_an_operand() -> None:
     # Interleaved channels do not overlap.
     spread = inst("pgeo", width=8, out_x_step=2, a_x_step=2, r_x_step=2)
     accepted(par(), addp, spread, post.replace(out_address=201))
+
+
+# --- codec lanes --------------------------------------------------------------------------------------------
+
+WTAB = inst("wtab", fresh=1, payload=b"\x11" + bytes(15))  # runs of one zero: 0; of two or three: 1 and a bit
+LANES = inst("conv", columns=4, codec="lanes", payload=bytes(8))  # zero bits: one word of four is a zero
+GEOMETRY = inst("ageo", run_bytes=4)
+
+
+def test_lanes_go_on_until_a_loop_begins_or_ends() -> None:
+    missing = "uses codec lanes without a fresh wtab since the last loop or endl; put one before"
+    assert missing in refusal(program(GEOMETRY, LANES, HALT))
+    assert missing in refusal(program(GEOMETRY, WTAB, inst("loop", count=2), LANES, inst("endl"), HALT))
+    assert missing in refusal(program(GEOMETRY, inst("loop", count=2), WTAB, inst("endl"), LANES, HALT))
+    assert "goes on with a stretch that a loop or endl has ended; set fresh = 1" in refusal(
+        program(inst("loop", count=2), WTAB, inst("endl"), WTAB.replace(fresh=0), HALT))
+
+
+def test_lane_tables_are_complete() -> None:
+    assert "the code words fill 1024 of 2048 codes" in refusal(
+        program(inst("wtab", fresh=1, payload=b"\x01" + bytes(15)), HALT))
+
+
+def test_lane_payloads_are_what_the_weights_take() -> None:
+    # Zeros: a one-zero symbol each. Four lanes ask for two words at their first row and for a third at their second:
+    # 12 words.
+    accepted(GEOMETRY, WTAB, LANES.replace(payload=bytes(24)))
+    message = "payload of 32 bytes is not what the weights of this ageo take; encode them again"
+    assert message in refusal(program(GEOMETRY, WTAB, LANES.replace(payload=bytes(32)), HALT))
+    early = program(GEOMETRY, WTAB, LANES.replace(payload=b""), LANES.replace(payload=bytes(8)), HALT)
+    assert "payload of 8 bytes is not what" in refusal(early)
+
+
+def test_tiles_are_the_same_in_every_iteration() -> None:
+    body = (WTAB, LANES.replace(payload=bytes(24)), inst("ageo", run_bytes=2, runs_x=2, run_x_stride=2))
+    assert "has 2 runs of 2 rows and had others in an earlier iteration, which changes what the lanes hold; set ageo" \
+        in refusal(program(GEOMETRY, inst("loop", count=2), *body, inst("endl"), HALT))

@@ -1,8 +1,8 @@
 /* fuzz_program.c: any bytes as a program for the simulator.
  *
  * Input: byte 0 chooses a target, byte 1 the memories' content, byte 2 the kernel, the rest is the program. Besides
- * what the sanitizers find, three things must hold: every mode stops with the same fault at the same place, results
- * do not depend on timing, cycles do not depend on arithmetic.
+ * what the sanitizers find, four things must hold: every mode stops with the same fault at the same place, results
+ * do not depend on timing, cycles do not depend on arithmetic, a second run with the cache of the first one is equal.
  *
  * libFuzzer: clang -fsanitize=fuzzer,address,undefined -Ihw_sim/include -Iruntime_c/include tests/fuzz/fuzz_program.c
  * and the C files of hw_sim/src but main.c; with any compiler: add tests/fuzz/replay.c and name the inputs.
@@ -15,7 +15,7 @@
 #include "wia/gen/wia_target.h"
 #include "wia_sim.h"
 
-enum { HEADER_BYTES = 3, INPUT_BYTES = 700, OUTPUT_BYTES = 300, WORK_LIMIT_CYCLES = 1 << 16 };
+enum { HEADER_BYTES = 3, INPUT_BYTES = 700, OUTPUT_BYTES = 300, WORK_LIMIT_CYCLES = 1 << 16, CACHE_BYTES = 1 << 20 };
 
 /* Rows, columns, port, accumulator entries, fetch width, queue, loop depth, registers, line buffer rows. */
 static const uint32_t targets[][9] = {
@@ -38,7 +38,7 @@ static void write_target(uint8_t *bytes, uint8_t choice)
 {
     const uint32_t *n = targets[choice % (sizeof targets / sizeof targets[0])];
     const uint32_t numbers[WIA_TARGET_FIELDS] = {
-        n[0], n[1], 3, 1 + choice % 2u, choice % 3u, 1024 + n[0], n[2], n[8], 16, 1, n[3], 5, 4,
+        n[0], n[1], 3, 1 + choice % 2u, choice % 3u, 2u << choice % 6u, 1024 + n[0], n[2], n[8], 16, 1, n[3], 5, 4,
         n[4], choice % 40u, 64 + choice, n[5], n[6], n[7], 8, choice % 9u, 16, 4096};
     size_t i;
 
@@ -59,15 +59,18 @@ static void must(int condition, const char *what)
     }
 }
 
-static void run(const uint8_t *data, size_t size, int mode, int kernel, result_t *out)
+/* `share`: quarters of the cache that the program has use for. With a cache the program runs twice. */
+static void run(const uint8_t *data, size_t size, int mode, int kernel, unsigned share, result_t *out)
 {
     uint8_t target[WIA_TARGET_BYTES];
     uint8_t *input = calloc(INPUT_BYTES, 1), *output = calloc(OUTPUT_BYTES, 1);
     wia_sim_buffer_t buffers[3] = {{NULL, INPUT_BYTES, 0}, {NULL, OUTPUT_BYTES, 1}, {NULL, 0, 1}};
-    wia_sim_program_t program = {data + HEADER_BYTES, size - HEADER_BYTES, buffers, 3, NULL, NULL, 0};
+    wia_sim_program_t program = {.code = data + HEADER_BYTES, .code_bytes = size - HEADER_BYTES, .buffers = buffers,
+                                 .buffer_count = 3};
     wia_sim_desc_t desc;
     wia_sim_t *sim;
     size_t bytes;
+    unsigned runs;
 
     memset(&desc, 0, sizeof desc);
     write_target(target, data[0]);
@@ -83,10 +86,18 @@ static void run(const uint8_t *data, size_t size, int mode, int kernel, result_t
     must(wia_sim_init(sim, bytes, &desc) == WIA_SIM_OK, "init failed");
     buffers[0].data = input;
     buffers[1].data = output;
-    must(wia_sim_load(sim, &program) == WIA_SIM_OK, "load failed");
-    wia_sim_run(sim);
+    program.cache_bytes = wia_sim_cache_size(&desc, program.code, program.code_bytes);
+    program.cache_bytes = program.cache_bytes < CACHE_BYTES ? program.cache_bytes / 4u * share : CACHE_BYTES;
+    program.cache = share != 0u ? calloc(program.cache_bytes + 1u, 1u) : NULL; /* that its end is where it ends */
+    for (runs = share != 0u ? 2u : 1u; runs > 0u; runs--) {
+        wia_sim_reset(sim);
+        memset(output, 0, OUTPUT_BYTES);
+        must(wia_sim_load(sim, &program) == WIA_SIM_OK, "load failed");
+        wia_sim_run(sim);
+    }
     wia_sim_stats(sim, &out->stats);
     memcpy(out->output, output, OUTPUT_BYTES);
+    free(program.cache);
     free(sim);
     free(input);
     free(output);
@@ -120,9 +131,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     kernel = WIA_SIM_KERNEL_PORTABLE + data[2] % 3;
     kernel = usable(kernel) ? kernel : WIA_SIM_KERNEL_PORTABLE;
-    run(data, size, WIA_SIM_FULL, kernel, &full);
-    run(data, size, WIA_SIM_FUNCTIONAL, WIA_SIM_KERNEL_PORTABLE, &functional);
-    run(data, size, WIA_SIM_COUNTS, kernel, &counts);
+    run(data, size, WIA_SIM_FULL, kernel, 0u, &full);
+    run(data, size, WIA_SIM_FUNCTIONAL, WIA_SIM_KERNEL_PORTABLE, 4u, &functional);
+    run(data, size, WIA_SIM_COUNTS, kernel, 1u + data[1] / 3u % 4u, &counts);
     must(full.stats.fault == functional.stats.fault && full.stats.fault == counts.stats.fault, "faults differ");
     must(full.stats.fault_offset == functional.stats.fault_offset &&
          full.stats.fault_offset == counts.stats.fault_offset, "places of the fault differ");

@@ -15,6 +15,9 @@ import numpy as np
 
 from byoc_accel.isa.encode import decode
 from byoc_accel.isa.inst import Inst
+from byoc_accel.isa.lane_decode import LaneDecoder
+from byoc_accel.isa.lane_layout import LaneShape, conv_tiles, dwc_tiles
+from byoc_accel.isa.lane_table import unpack_table
 from byoc_accel.isa.table import UNITS
 from byoc_accel.target import Target
 
@@ -26,9 +29,11 @@ class Work:
     inst: Inst
     dispatched: int
     geometry: Inst | None = None  # of the array or the post unit
-    ready: int | None = 0  # cycle from which a parameter payload is complete; None: still streaming
+    ready: int | None = 0  # cycle from which parameters are complete, or it is known that no tile comes; None: not yet
     passes: deque[int] = field(default_factory=deque)  # cycle from which each decoded tile may be used
     tiles: int = 0
+    given: int | None = None  # cycle in which tokens are given for the last pass
+    closed: int | None = 0  # cycle from which it is known to be the last one
 
 
 class Clocked:
@@ -47,6 +52,7 @@ class Clocked:
         self.calendar: dict[int, list[tuple[str, str]]] = defaultdict(list)
         self.shadow_taken = self.set_taken = False
         self.geometry: dict[str, Inst] = {}
+        self.decoder = LaneDecoder(LaneShape(target.array_columns, target.decoder_rows_per_cycle))
         self.log: list[tuple[str, str, int, int, int]] = []
 
     def run(self) -> int:
@@ -99,8 +105,15 @@ class Clocked:
                     yield
                 self.cycles = self.now + 1
             elif inst.mnemonic == "loop":
+                self.decoder.close()
                 loops.append([counter, inst.count - 1])
+            elif inst.mnemonic == "wtab":
+                self.decoder.load(unpack_table(inst.payload, inst.centre, bool(inst.masks)), bool(inst.fresh))
+                for _ in inst.payload:
+                    yield
+                    yield from self.take(1)
             elif inst.mnemonic == "endl":
+                self.decoder.close()
                 if loops[-1][1]:
                     loops[-1][1] -= 1
                     counter = self.jump_to = loops[-1][0]
@@ -121,6 +134,9 @@ class Clocked:
             work.geometry = self.geometry["pgeo" if inst.mnemonic == "post" else "ageo"]
         self.queues[inst.unit].append(work)
         if inst.mnemonic in ("conv", "dwc"):
+            if inst.codec == "lanes":
+                yield from self.stream_lanes(work)
+                return
             tiles = self.tile_rows(inst, work.geometry)
             work.tiles = sum(present for present, _ in tiles)
             yield
@@ -163,6 +179,56 @@ class Clocked:
                 if last:
                     work.passes.append(self.now + 1 + self.target.decoder_latency_cycles)
                 yield
+
+    def stream_lanes(self, work: Work) -> Iterator[None]:
+        """Tiles as the reference decoder takes words for them; two kinds of words: carried, and of the payload."""
+        inst, g, t = work.inst, work.geometry, self.target
+        tiles = dwc_tiles(g.runs_y * g.runs_x)
+        if inst.mnemonic == "conv":
+            tiles = conv_tiles(g.runs_y * g.runs_x, g.run_bytes, t.array_rows)
+        carried, left = self.decoder.carried_words, len(inst.payload)
+        decoded = self.decoder.decode(inst.payload, tiles, inst.columns)
+        work.tiles = int(decoded.present.sum())
+        work.ready = 0 if work.tiles else None
+        work.closed = 0 if decoded.present[-1] else None
+        yield
+        for number, (present, (control, *groups)) in enumerate(zip(decoded.present, decoded.words), 1):
+            while present and self.shadow_taken:
+                yield
+            self.shadow_taken |= bool(present)
+            steps = [control + groups[0], *groups[1:]] if present else [control]
+            for step, words in enumerate(steps, 1):
+                while True:
+                    part = min(words, t.decoder_lane_bytes_per_cycle // 2)
+                    words -= part
+                    held = min(part, carried)
+                    taken = min(2 * (part - held), left)
+                    last = not words and step == len(steps)
+                    if last and number == len(tiles):
+                        taken = left
+                    carried, left = carried - held, left - taken
+                    yield from self.take(taken)
+                    if last and present:
+                        work.passes.append(self.now + 1 + t.decoder_latency_cycles)
+                    elif last and number == len(tiles):
+                        self.close(work)
+                    yield
+                    if not words:
+                        break
+
+    def close(self, work: Work) -> None:
+        """No tile follows, in the cycle in which the last one is decoded."""
+        work.closed = self.now + 1 + self.target.decoder_latency_cycles
+        if not work.tiles:
+            work.ready, work.closed = work.closed, 0
+        self.give(work)
+
+    def give(self, work: Work) -> None:
+        """Tokens, once the last pass has started and it is known that it is the last one."""
+        if work.given is not None and work.closed is not None:
+            for taker in work.inst.signal_units:
+                self.calendar[max(work.given, work.closed)].append((work.inst.unit, taker))
+            work.given = None
 
     def stream_parameters(self, work: Work) -> Iterator[None]:
         while self.set_taken:
@@ -224,8 +290,8 @@ class Clocked:
             if mnemonic in ("conv", "dwc") and work.inst.chain:
                 # The n-th last position is done n cycles before the end; a post takes the first one when given.
                 given = max(self.now, end - work.geometry.width * work.geometry.height) + latency
-            for taker in work.inst.signal_units:
-                self.calendar[given].append((name, taker))
+            work.given = given
+            self.give(work)
 
     def busy_cycles(self, work: Work) -> int:
         i, g, t = work.inst, work.geometry, self.target

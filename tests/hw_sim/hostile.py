@@ -8,6 +8,10 @@ import numpy as np
 from byoc_accel.isa.encode import encode
 from byoc_accel.isa.fields import OPERANDS, limits
 from byoc_accel.isa.inst import Inst, inst
+from byoc_accel.isa.lane_layout import LaneShape, conv_work, dwc_work
+from byoc_accel.isa.lane_table import CLASSES, Table, code_lengths
+from byoc_accel.isa.lanes import choose_table
+from byoc_accel.isa.lanes import encode as encode_lanes
 from byoc_accel.isa.payload import pack_parameters, pack_taps, pack_weights
 from byoc_accel.isa.table import BY_MNEMONIC, INSTRUCTIONS, UNITS
 
@@ -18,6 +22,12 @@ def valid_program() -> list[Inst]:
     parameters = pack_parameters(rng.integers(-99, 99, 4), np.full(4, 1 << 30), np.full(4, 34))
     conv = pack_weights(rng.integers(-128, 128, (2, 2, 9, 4)).astype(np.int8), 4)
     table = bytes(range(256))
+    sparse = (rng.integers(-9, 9, (2, 2, 9, 4)) * (rng.random((2, 2, 9, 1)) < 0.4)).astype(np.int8)
+    taps = rng.integers(-128, 128, (2, 2, 4)).astype(np.int8)
+    # Two words a row at most, and one row a cycle: targets of the fuzz target with two rows decode other weights.
+    shape, works = LaneShape(4, 1), (conv_work(sparse, 4), dwc_work(taps))
+    tables = [choose_table([work], shape)[0] for work in works]
+    (lane_conv,), (lane_taps,) = encode_lanes([(t, [work]) for t, work in zip(tables, works)], shape)
     return [
         inst("load", binding=0, row_bytes=64, rows=8, external_row_stride=64, sram_row_stride=64, signal=("array",)),
         inst("fill", value=-3, sram_address=256, row_bytes=20),
@@ -38,6 +48,15 @@ def valid_program() -> list[Inst]:
         inst("addr", reg=1, increment=10, limit=24),
         inst("flip", reg=1, value=24),
         inst("endl"),
+        inst("loop", count=2),
+        inst("ageo", width=2, height=2, x_step=2, y_step=32, run_bytes=9, runs_x=2, runs_y=2, run_x_stride=3,
+             run_y_stride=16),
+        wtab(tables[0], 1),
+        inst("conv", columns=4, ifm_address=8, codec="lanes", payload=lane_conv),
+        inst("ageo", width=2, height=2, x_step=4, y_step=16, runs_x=2, runs_y=2, run_x_stride=4, run_y_stride=16),
+        wtab(tables[1], 0),
+        inst("dwc", columns=4, acc_base=8, codec="lanes", payload=lane_taps),
+        inst("endl"),
         inst("sync_post", signal=("array", "dma_out")),
         inst("sync_array", wait=("post",), signal=("dma_in",)),
         inst("sync_in", wait=("array",)),
@@ -47,6 +66,10 @@ def valid_program() -> list[Inst]:
         inst("sync_out"),
         inst("halt"),
     ]
+
+
+def wtab(table: Table, fresh: int) -> Inst:
+    return inst("wtab", fresh=fresh, masks=int(table.masks), centre=table.centre, payload=table.pack())
 
 
 def any_instruction(rng: np.random.Generator) -> bytes:
@@ -89,6 +112,9 @@ def encode_loosely(bare: Inst, rng: np.random.Generator) -> bytes:
         payload = pack_parameters(rng.integers(-99, 99, bare.columns), rng.integers(0, 1 << 31, count), shifts,
                                   bool(bare.uniform))
         return encode(Inst(bare.mnemonic, bare.values, payload))
+    if kind == "classes":
+        lengths = code_lengths(rng.integers(0, 1 << rng.integers(1, 12), CLASSES))
+        return encode(Inst(bare.mnemonic, bare.values, Table(lengths).pack() if rng.random() < 0.9 else rng.bytes(16)))
     return encode(Inst(bare.mnemonic, bare.values, rng.bytes(256) if kind == "table" else b""))
 
 

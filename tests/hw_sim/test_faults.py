@@ -43,12 +43,13 @@ def short(value: Inst, payload_bytes: int) -> bytes:
 
 
 AGEO = inst("ageo", run_bytes=4)
+WTAB = inst("wtab", fresh=1, payload=b"\x11" + bytes(15))  # two code words of one bit
 CASES = {
     "empty program": (b"", 0, -9, "no instruction"),
     "unknown opcode": (b"\xff\0\0\0", 0, -8, "no instruction"),
     "reserved bits": (raw(HALT, 0, 1 << 31), 0, -8, "halt"),
     "own token": (raw(inst("sync_in"), 0, 1 << 8), 0, -8, "sync_in"),
-    "reserved codec": (code(AGEO, raw(inst("conv", payload=PAYLOAD), 0, 1 << 18)), 32, -8, "conv"),
+    "reserved codec": (code(AGEO, raw(inst("conv", payload=PAYLOAD), 0, 2 << 18)), 32, -8, "conv"),
     "cut instruction": (code(inst("load", row_bytes=4))[:36], 0, -9, "load"),
     "cut payload": (code(AGEO, inst("conv", columns=4, payload=PAYLOAD))[:-4], 32, -9, "conv"),
     "payload longer than the program": (code(AGEO, short(inst("conv", payload=b""), 0xfffffffc)), 32, -9, "conv"),
@@ -58,6 +59,15 @@ CASES = {
     "tile bytes missing": (code(AGEO, inst("conv", columns=4, payload=b"\1\0\0\0" + bytes(12))), 32, -8, "conv"),
     "padding": (code(inst("ageo", run_bytes=3), inst("conv", payload=b"\1\0\0\0\1\1\1\1")), 32, -8, "conv"),
     "columns": (code(AGEO, inst("conv", columns=5, payload=b"\1\0\0\0" + bytes(20))), 32, -8, "conv"),
+    "lanes without a wtab": (code(AGEO, inst("conv", columns=4, codec="lanes")), 32, -15, "conv"),
+    "lanes behind a loop": (code(AGEO, WTAB, inst("loop", count=2), inst("conv", columns=4, codec="lanes")), 56, -15,
+                            "conv"),
+    "lanes behind endl": (code(AGEO, inst("loop", count=1), WTAB, inst("endl"), inst("conv", codec="lanes")), 60, -15,
+                          "conv"),
+    "wtab that goes on with nothing": (code(WTAB.replace(fresh=0)), 0, -15, "wtab"),
+    "wtab with free codes": (code(inst("wtab", fresh=1, payload=b"\x01" + bytes(15))), 0, -8, "wtab"),
+    "wtab with too many codes": (code(inst("wtab", fresh=1, payload=b"\x11\x01" + bytes(14))), 0, -8, "wtab"),
+    "wtab with a long code": (code(inst("wtab", fresh=1, payload=b"\x1c" + bytes(15))), 0, -8, "wtab"),
     "setr r0": (code(inst("setr", reg=0)), 0, -8, "setr"),
     "addr r0": (code(inst("addr", reg=0)), 0, -8, "addr"),
     "register unset": (code(inst("fill", sram_reg=3)), 0, -15, "fill"),

@@ -120,7 +120,7 @@ def test_bad_values_are_refused(mnemonic: str, fields: dict, message: str) -> No
     ("ff", "opcode 0xff is no instruction"),
     ("010000", "halt needs 4 bytes, 3 are left"),
     ("01000001", "halt has reserved bits set"),
-    ("22000400 00000000 00000000 00000000", "codec holds 1; known values are 0 to 0"),
+    ("22000800 00000000 00000000 00000000", "codec holds 2; known values are 0 to 1"),
     ("21020000 00000000 00000000 00000000", "wait names its own unit array"),
     ("21000000 00000000 00000000 02000000 0000", "payload of 2 bytes; it must be a multiple of 4"),
     ("21000000 00000000 00000000 08000000 00000000", "conv has 8 payload bytes, 4 are left"),

@@ -27,7 +27,7 @@ def test_every_bit_is_assigned_once(row: Instruction) -> None:
 def test_rows_are_well_formed(row: Instruction) -> None:
     assert (row.fields[0].name, row.fields[0].bits) == ("opcode", 8)
     assert row.unit in (*UNITS, CONTROL)
-    assert row.payload in ("", "weights", "parameters", "table")
+    assert row.payload in ("", "weights", "parameters", "table", "classes")
     assert row.meaning and row.cycles
     names = [f.name for f in row.fields if f.kind != "reserved"]
     assert len(set(names)) == len(names)

@@ -144,7 +144,7 @@ static void test_identity(void)
     CHECK(wia.fault.found == (WIA_DEVICE_ID ^ 1u) && wia.fault.expected == WIA_DEVICE_ID);
     CHECK_CODE(wia_run(&wia, &tensors), WIA_E_STATE);
     setup(NULL);
-    device.record.device.isa_version = 2u;
+    device.record.device.isa_version++;
     CHECK_CODE(wia_init(&wia, device.hal, NULL), WIA_E_VERSION);
     setup(NULL);
     device.record.device.numbers[0] = 0u; /* no lanes */

@@ -54,6 +54,8 @@ def dwc(columns: int = 4, taps: tuple[int, int] = (1, 1), **fields: object) -> I
 AGEO = inst("ageo", width=2, height=2, x_step=4, y_step=8, run_bytes=4)
 PGEO = inst("pgeo", width=2, height=2, out_x_step=4, out_y_step=8, a_x_step=4, a_y_step=8, r_x_step=4, r_y_step=8)
 CONV = inst("conv", columns=4, payload=weights(4))
+WTAB = inst("wtab", fresh=1, payload=b"\x11" + bytes(15))  # two code words of one bit
+LANES = inst("conv", columns=4, codec="lanes", payload=bytes(range(40)))
 BIG = 0xFFFFFF  # largest 24-bit field
 
 ACCEPTED = {
@@ -75,6 +77,10 @@ ACCEPTED = {
                              inst("conv", columns=3, payload=pack_weights(
                                  np.concatenate([np.zeros((1, 1, 9, 3), np.int8), np.ones((1, 1, 9, 3), np.int8)], 1),
                                  4)), HALT],
+    "lanes": [AGEO, WTAB, LANES, WTAB.replace(fresh=0, masks=1, centre=-128), LANES, LANES, HALT],
+    "lanes of few bytes": [AGEO, WTAB, inst("conv", columns=4, codec="lanes"), HALT],
+    "lanes of a dwc": [AGEO, WTAB, inst("dwc", columns=4, codec="lanes", payload=bytes(8)), HALT],
+    "lanes in a loop": [AGEO, inst("loop", count=2), WTAB, LANES, inst("endl"), WTAB, LANES, HALT],
     "dwc": [inst("ageo", width=4, height=2, x_step=4, y_step=32, run_bytes=4, runs_y=2, runs_x=2, run_x_stride=4,
                  run_y_stride=32), dwc(taps=(2, 2)), HALT],
     "post": [AGEO, PGEO, par(), addp(), inst("lut", payload=bytes(256)),
@@ -163,6 +169,20 @@ REFUSED: dict[str, tuple[str, list[Inst] | bytes]] = {
         "conv", columns=3, payload=weights(3, 3)[:-1] + b"\1"), HALT]),
     "conv whose mask is too long": ("OPCODE", [inst("ageo", runs_x=256, runs_y=256), inst(
         "conv", columns=4, payload=bytes(64)), HALT]),
+    "lanes without a table": ("OPCODE", [AGEO, LANES, HALT]),
+    "lanes whose table is of before the loop": ("OPCODE", [AGEO, WTAB, inst("loop", count=2), LANES, inst("endl"),
+                                                           HALT]),
+    "lanes whose table is of inside the loop": ("OPCODE", [AGEO, inst("loop", count=1), WTAB, inst("endl"), LANES,
+                                                           HALT]),
+    "table that goes on with nothing": ("OPCODE", [WTAB.replace(fresh=0), HALT]),
+    "table with free codes": ("OPCODE", [inst("wtab", fresh=1, payload=b"\x01" + bytes(15)), HALT]),
+    "table with too many codes": ("OPCODE", [inst("wtab", fresh=1, payload=b"\x11\x01" + bytes(14)), HALT]),
+    "table with a long code": ("OPCODE", [inst("wtab", fresh=1, payload=b"\x1c" + bytes(15)), HALT]),
+    "half a table": ("PROGRAM_END", encode_all([WTAB])[:12]),
+    "lanes with a payload of 4 GiB": ("PROGRAM_END", encode_all([AGEO, WTAB]) + raw(0x21 | 1 << 18, 0, 0, 0xFFFFFFFC)
+                                      + encode_all([HALT])),
+    "lanes with columns": ("OPCODE", [AGEO, WTAB, LANES.replace(columns=5), HALT]),
+    "lanes behind the SRAM": ("BOUNDS", [AGEO, WTAB, LANES.replace(ifm_address=8192 - 15), HALT]),
     "dwc without geometry": ("OPCODE", [dwc(), HALT]),
     "dwc with more taps than lanes": ("OPCODE", [inst("ageo", runs_x=5, run_x_stride=4), dwc(taps=(1, 5)), HALT]),
     "dwc with odd steps": ("OPCODE", [inst("ageo", width=2, x_step=6, runs_x=2, run_x_stride=4), dwc(taps=(1, 2)),

@@ -58,9 +58,9 @@ enum {
 #define WIA_AT_SECTION_RECORD_BYTES 12u /* u32: bytes of one record; bytes is a multiple of it */
 
 /* The accelerator that the program was compiled for. */
-#define WIA_SIZE_TARGET 96u
-#define WIA_AT_TARGET_NUMBERS 0u /* u32[23]: hardware numbers, see Target numbers */
-#define WIA_AT_TARGET_NAME 92u /* u32: string: name of the target, for people only */
+#define WIA_SIZE_TARGET 100u
+#define WIA_AT_TARGET_NUMBERS 0u /* u32[24]: hardware numbers, see Target numbers */
+#define WIA_AT_TARGET_NAME 96u /* u32: string: name of the target, for people only */
 
 /* External memory that load and store address by its index (the binding field). */
 #define WIA_SIZE_BUFFER 16u
@@ -93,7 +93,7 @@ enum {
 
 /* X(kind, record bytes, alignment in bytes) of every section in file order. */
 #define WIA_SECTION_LIST(X) \
-    X(1u, 96u, 8u) \
+    X(1u, 100u, 8u) \
     X(2u, 16u, 8u) \
     X(3u, 80u, 8u) \
     X(4u, 32u, 8u) \

@@ -20,8 +20,8 @@
 extern "C" {
 #endif
 
-#define WIA_ISA_VERSION 1u
-#define WIA_INSTRUCTION_COUNT 21u
+#define WIA_ISA_VERSION 2u
+#define WIA_INSTRUCTION_COUNT 22u
 #define WIA_MAX_INSTRUCTION_BYTES 44u /* without payload */
 #define WIA_UNIT_COUNT 4u
 
@@ -41,6 +41,7 @@ enum {
     WIA_OP_SETR = 0x04,
     WIA_OP_ADDR = 0x05,
     WIA_OP_FLIP = 0x06,
+    WIA_OP_WTAB = 0x07,
     WIA_OP_LOAD = 0x10,
     WIA_OP_FILL = 0x11,
     WIA_OP_STORE = 0x12,
@@ -66,6 +67,7 @@ enum {
     WIA_BYTES_SETR = 8,
     WIA_BYTES_ADDR = 12,
     WIA_BYTES_FLIP = 8,
+    WIA_BYTES_WTAB = 4,
     WIA_BYTES_LOAD = 40,
     WIA_BYTES_FILL = 24,
     WIA_BYTES_STORE = 40,
@@ -91,14 +93,16 @@ enum {
 };
 
 enum {
-    WIA_CODEC_RAW = 0
+    WIA_CODEC_RAW = 0,
+    WIA_CODEC_LANES = 1
 };
 
 enum {
     WIA_PAYLOAD_NONE = 0,
     WIA_PAYLOAD_WEIGHTS = 1,
     WIA_PAYLOAD_PARAMETERS = 2,
-    WIA_PAYLOAD_TABLE = 3
+    WIA_PAYLOAD_TABLE = 3,
+    WIA_PAYLOAD_CLASSES = 4
 };
 
 typedef struct wia_halt {
@@ -128,6 +132,12 @@ typedef struct wia_flip {
     uint32_t reg; /* address register 1..7: 0..7 */
     uint32_t value; /* bytes, at least reg: 0..4294967295 */
 } wia_flip_t;
+
+typedef struct wia_wtab {
+    uint32_t fresh; /* start a stretch: the lanes of the decoder begin anew: 0..1 */
+    uint32_t masks; /* the control lane carries column and row masks: 0..1 */
+    int32_t centre; /* added to every decoded value, modulo 256: -128..127 */
+} wia_wtab_t;
 
 typedef struct wia_load {
     uint32_t wait; /* take one token from each named unit before starting; bit u is unit u */
@@ -193,7 +203,7 @@ typedef struct wia_conv {
     uint32_t signal; /* give one token to each named unit; bit u is unit u */
     uint32_t chain; /* give tokens early: array.latency_cycles after the last pass has width * height cycles left (a conv: after it starts): 0..1 */
     uint32_t accumulate; /* add to the accumulators instead of starting from zero: 0..1 */
-    uint32_t codec; /* immediate weight format: 0..0 */
+    uint32_t codec; /* immediate weight format: 0..1 */
     uint32_t ifm_address; /* bytes; first reduction byte of position (0, 0): 0..16777215 */
     uint32_t ifm_reg; /* address register added to ifm_address: 0..7 */
     uint32_t columns; /* channels in use, at most array.columns: 1..32 */
@@ -206,7 +216,7 @@ typedef struct wia_dwc {
     uint32_t signal; /* give one token to each named unit; bit u is unit u */
     uint32_t chain; /* give tokens early: array.latency_cycles after the last pass has width * height cycles left (a conv: after it starts): 0..1 */
     uint32_t accumulate; /* add to the accumulators instead of starting from zero: 0..1 */
-    uint32_t codec; /* immediate weight format: 0..0 */
+    uint32_t codec; /* immediate weight format: 0..1 */
     uint32_t ifm_address; /* bytes; first reduction byte of position (0, 0): 0..16777215 */
     uint32_t ifm_reg; /* address register added to ifm_address: 0..7 */
     uint32_t columns; /* channels in use, at most array.columns: 1..32 */
@@ -329,6 +339,8 @@ static inline const wia_info_t *wia_info_of(uint8_t opcode)
          {0xfffff800u, 0x0u, 0x0u}},
         {"flip", 0x06u, WIA_UNIT_CONTROL, 8u, WIA_PAYLOAD_NONE, false,
          {0xfffff800u, 0x0u}},
+        {"wtab", 0x07u, WIA_UNIT_CONTROL, 4u, WIA_PAYLOAD_CLASSES, false,
+         {0xff00fc00u}},
         {"load", 0x10u, WIA_UNIT_DMA_IN, 40u, WIA_PAYLOAD_NONE, true,
          {0xffff0000u, 0xc000u, 0x0u, 0xff000000u, 0xff000000u, 0xffff0000u, 0x0u, 0xff000000u, 0x0u, 0xff000000u}},
         {"fill", 0x11u, WIA_UNIT_DMA_IN, 24u, WIA_PAYLOAD_NONE, true,
@@ -367,21 +379,22 @@ static inline const wia_info_t *wia_info_of(uint8_t opcode)
     case WIA_OP_SETR: return &table[3];
     case WIA_OP_ADDR: return &table[4];
     case WIA_OP_FLIP: return &table[5];
-    case WIA_OP_LOAD: return &table[6];
-    case WIA_OP_FILL: return &table[7];
-    case WIA_OP_STORE: return &table[8];
-    case WIA_OP_AGEO: return &table[9];
-    case WIA_OP_CONV: return &table[10];
-    case WIA_OP_DWC: return &table[11];
-    case WIA_OP_PAR: return &table[12];
-    case WIA_OP_ADDP: return &table[13];
-    case WIA_OP_LUT: return &table[14];
-    case WIA_OP_PGEO: return &table[15];
-    case WIA_OP_POST: return &table[16];
-    case WIA_OP_SYNC_IN: return &table[17];
-    case WIA_OP_SYNC_OUT: return &table[18];
-    case WIA_OP_SYNC_ARRAY: return &table[19];
-    case WIA_OP_SYNC_POST: return &table[20];
+    case WIA_OP_WTAB: return &table[6];
+    case WIA_OP_LOAD: return &table[7];
+    case WIA_OP_FILL: return &table[8];
+    case WIA_OP_STORE: return &table[9];
+    case WIA_OP_AGEO: return &table[10];
+    case WIA_OP_CONV: return &table[11];
+    case WIA_OP_DWC: return &table[12];
+    case WIA_OP_PAR: return &table[13];
+    case WIA_OP_ADDP: return &table[14];
+    case WIA_OP_LUT: return &table[15];
+    case WIA_OP_PGEO: return &table[16];
+    case WIA_OP_POST: return &table[17];
+    case WIA_OP_SYNC_IN: return &table[18];
+    case WIA_OP_SYNC_OUT: return &table[19];
+    case WIA_OP_SYNC_ARRAY: return &table[20];
+    case WIA_OP_SYNC_POST: return &table[21];
     default: return NULL;
     }
 }
@@ -403,9 +416,9 @@ static inline bool wia_encoding_ok(const uint8_t *bytes)
         return false;
     switch (bytes[0]) {
     case WIA_OP_CONV:
-        return wia_bits(bytes, 18u, 4u) < 1u && wia_bits(bytes, 96u, 32u) % 4u == 0u;
+        return wia_bits(bytes, 18u, 4u) < 2u && wia_bits(bytes, 96u, 32u) % 4u == 0u;
     case WIA_OP_DWC:
-        return wia_bits(bytes, 18u, 4u) < 1u && wia_bits(bytes, 96u, 32u) % 4u == 0u;
+        return wia_bits(bytes, 18u, 4u) < 2u && wia_bits(bytes, 96u, 32u) % 4u == 0u;
     default:
         return true;
     }
@@ -445,6 +458,13 @@ static inline void wia_decode_flip(wia_flip_t *out, const uint8_t *bytes)
 {
     out->reg = wia_bits(bytes, 8u, 3u);
     out->value = wia_bits(bytes, 32u, 32u);
+}
+
+static inline void wia_decode_wtab(wia_wtab_t *out, const uint8_t *bytes)
+{
+    out->fresh = wia_bits(bytes, 8u, 1u);
+    out->masks = wia_bits(bytes, 9u, 1u);
+    out->centre = (int32_t)(wia_bits(bytes, 16u, 8u) ^ 0x80u) - 0x80;
 }
 
 static inline void wia_decode_load(wia_load_t *out, const uint8_t *bytes)
@@ -651,6 +671,8 @@ static inline uint32_t wia_payload_bytes(const uint8_t *bytes)
     }
     case WIA_OP_LUT:
         return 256u;
+    case WIA_OP_WTAB:
+        return 16u;
     default:
         return 0u;
     }

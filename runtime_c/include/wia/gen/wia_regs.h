@@ -48,6 +48,6 @@
 #define WIA_BINDING_ACCESS_READ 0x1u /* load is allowed */
 #define WIA_BINDING_ACCESS_WRITE 0x2u /* store is allowed */
 
-#define WIA_REG_TARGET_NUMBER 0x100u /* read, 23 words: hardware numbers in the order of an image's target section */
+#define WIA_REG_TARGET_NUMBER 0x100u /* read, 24 words: hardware numbers in the order of an image's target section */
 
 #endif

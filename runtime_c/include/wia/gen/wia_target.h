@@ -13,8 +13,8 @@
 extern "C" {
 #endif
 
-#define WIA_TARGET_FIELDS 23u
-#define WIA_TARGET_BYTES 92u
+#define WIA_TARGET_FIELDS 24u
+#define WIA_TARGET_BYTES 96u
 
 #define WIA_TARGET_ARRAY_ROWS_MIN 1u
 #define WIA_TARGET_ARRAY_ROWS_MAX 32u
@@ -26,6 +26,8 @@ extern "C" {
 #define WIA_TARGET_DECODER_ROWS_PER_CYCLE_MAX 32u
 #define WIA_TARGET_DECODER_LATENCY_CYCLES_MIN 0u
 #define WIA_TARGET_DECODER_LATENCY_CYCLES_MAX 64u
+#define WIA_TARGET_DECODER_LANE_BYTES_PER_CYCLE_MIN 2u
+#define WIA_TARGET_DECODER_LANE_BYTES_PER_CYCLE_MAX 256u
 #define WIA_TARGET_SRAM_BYTES_MIN 1024u
 #define WIA_TARGET_SRAM_BYTES_MAX 8388608u
 #define WIA_TARGET_SRAM_PORT_BYTES_MIN 1u
@@ -69,6 +71,7 @@ typedef struct wia_target {
     uint32_t array_latency_cycles; /* cycles: from SRAM read to a visible accumulator */
     uint32_t decoder_rows_per_cycle; /* rows: weight rows decoded per cycle */
     uint32_t decoder_latency_cycles; /* cycles: weight decoder pipeline depth */
+    uint32_t decoder_lane_bytes_per_cycle; /* bytes: codec lanes: whole 16-bit words taken per cycle */
     uint32_t sram_bytes; /* bytes: activation memory */
     uint32_t sram_port_bytes; /* bytes: contiguous bytes per port and cycle */
     uint32_t line_buffer_rows; /* rows: earlier kernel rows kept for the depthwise window */
@@ -102,24 +105,25 @@ static inline void wia_target_read(wia_target_t *target, const uint8_t *bytes)
     target->array_latency_cycles = wia_target_word(bytes + 8);
     target->decoder_rows_per_cycle = wia_target_word(bytes + 12);
     target->decoder_latency_cycles = wia_target_word(bytes + 16);
-    target->sram_bytes = wia_target_word(bytes + 20);
-    target->sram_port_bytes = wia_target_word(bytes + 24);
-    target->line_buffer_rows = wia_target_word(bytes + 28);
-    target->line_buffer_positions = wia_target_word(bytes + 32);
-    target->accumulator_banks = wia_target_word(bytes + 36);
-    target->accumulator_entries_per_bank = wia_target_word(bytes + 40);
-    target->post_latency_cycles = wia_target_word(bytes + 44);
-    target->post_parameter_bytes_per_cycle = wia_target_word(bytes + 48);
-    target->fetch_bytes_per_cycle = wia_target_word(bytes + 52);
-    target->fetch_latency_cycles = wia_target_word(bytes + 56);
-    target->fetch_fifo_bytes = wia_target_word(bytes + 60);
-    target->fetch_queue_depth = wia_target_word(bytes + 64);
-    target->fetch_loop_depth = wia_target_word(bytes + 68);
-    target->fetch_address_registers = wia_target_word(bytes + 72);
-    target->dma_bytes_per_cycle = wia_target_word(bytes + 76);
-    target->dma_latency_cycles = wia_target_word(bytes + 80);
-    target->memory_alignment_bytes = wia_target_word(bytes + 84);
-    target->memory_max_external_bytes = wia_target_word(bytes + 88);
+    target->decoder_lane_bytes_per_cycle = wia_target_word(bytes + 20);
+    target->sram_bytes = wia_target_word(bytes + 24);
+    target->sram_port_bytes = wia_target_word(bytes + 28);
+    target->line_buffer_rows = wia_target_word(bytes + 32);
+    target->line_buffer_positions = wia_target_word(bytes + 36);
+    target->accumulator_banks = wia_target_word(bytes + 40);
+    target->accumulator_entries_per_bank = wia_target_word(bytes + 44);
+    target->post_latency_cycles = wia_target_word(bytes + 48);
+    target->post_parameter_bytes_per_cycle = wia_target_word(bytes + 52);
+    target->fetch_bytes_per_cycle = wia_target_word(bytes + 56);
+    target->fetch_latency_cycles = wia_target_word(bytes + 60);
+    target->fetch_fifo_bytes = wia_target_word(bytes + 64);
+    target->fetch_queue_depth = wia_target_word(bytes + 68);
+    target->fetch_loop_depth = wia_target_word(bytes + 72);
+    target->fetch_address_registers = wia_target_word(bytes + 76);
+    target->dma_bytes_per_cycle = wia_target_word(bytes + 80);
+    target->dma_latency_cycles = wia_target_word(bytes + 84);
+    target->memory_alignment_bytes = wia_target_word(bytes + 88);
+    target->memory_max_external_bytes = wia_target_word(bytes + 92);
 }
 
 /* 0 if every number is in its range; the number (from 1) of the first field that is not;
@@ -136,45 +140,47 @@ static inline unsigned wia_target_check(const wia_target_t *target)
         return 4u;
     if (target->decoder_latency_cycles > 64u)
         return 5u;
-    if (target->sram_bytes < 1024u || target->sram_bytes > 8388608u)
+    if (target->decoder_lane_bytes_per_cycle < 2u || target->decoder_lane_bytes_per_cycle > 256u)
         return 6u;
-    if (target->sram_port_bytes < 1u || target->sram_port_bytes > 64u)
+    if (target->sram_bytes < 1024u || target->sram_bytes > 8388608u)
         return 7u;
-    if (target->line_buffer_rows > 15u)
+    if (target->sram_port_bytes < 1u || target->sram_port_bytes > 64u)
         return 8u;
-    if (target->line_buffer_positions < 1u || target->line_buffer_positions > 4096u)
+    if (target->line_buffer_rows > 15u)
         return 9u;
-    if (target->accumulator_banks < 1u || target->accumulator_banks > 8u)
+    if (target->line_buffer_positions < 1u || target->line_buffer_positions > 4096u)
         return 10u;
-    if (target->accumulator_entries_per_bank < 4u || target->accumulator_entries_per_bank > 65536u)
+    if (target->accumulator_banks < 1u || target->accumulator_banks > 8u)
         return 11u;
-    if (target->post_latency_cycles < 1u || target->post_latency_cycles > 64u)
+    if (target->accumulator_entries_per_bank < 4u || target->accumulator_entries_per_bank > 65536u)
         return 12u;
-    if (target->post_parameter_bytes_per_cycle < 1u || target->post_parameter_bytes_per_cycle > 64u)
+    if (target->post_latency_cycles < 1u || target->post_latency_cycles > 64u)
         return 13u;
-    if (target->fetch_bytes_per_cycle < 1u || target->fetch_bytes_per_cycle > 64u)
+    if (target->post_parameter_bytes_per_cycle < 1u || target->post_parameter_bytes_per_cycle > 64u)
         return 14u;
-    if (target->fetch_latency_cycles > 4096u)
+    if (target->fetch_bytes_per_cycle < 1u || target->fetch_bytes_per_cycle > 64u)
         return 15u;
-    if (target->fetch_fifo_bytes < 64u || target->fetch_fifo_bytes > 65536u)
+    if (target->fetch_latency_cycles > 4096u)
         return 16u;
-    if (target->fetch_queue_depth < 1u || target->fetch_queue_depth > 64u)
+    if (target->fetch_fifo_bytes < 64u || target->fetch_fifo_bytes > 65536u)
         return 17u;
-    if (target->fetch_loop_depth < 1u || target->fetch_loop_depth > 8u)
+    if (target->fetch_queue_depth < 1u || target->fetch_queue_depth > 64u)
         return 18u;
-    if (target->fetch_address_registers < 2u || target->fetch_address_registers > 8u)
+    if (target->fetch_loop_depth < 1u || target->fetch_loop_depth > 8u)
         return 19u;
-    if (target->dma_bytes_per_cycle < 1u || target->dma_bytes_per_cycle > 64u)
+    if (target->fetch_address_registers < 2u || target->fetch_address_registers > 8u)
         return 20u;
-    if (target->dma_latency_cycles > 4096u)
+    if (target->dma_bytes_per_cycle < 1u || target->dma_bytes_per_cycle > 64u)
         return 21u;
-    if (target->memory_alignment_bytes < 1u || target->memory_alignment_bytes > 256u)
+    if (target->dma_latency_cycles > 4096u)
         return 22u;
-    if (target->memory_max_external_bytes < 4096u || target->memory_max_external_bytes > 2147483647u)
+    if (target->memory_alignment_bytes < 1u || target->memory_alignment_bytes > 256u)
         return 23u;
+    if (target->memory_max_external_bytes < 4096u || target->memory_max_external_bytes > 2147483647u)
+        return 24u;
     if (target->sram_port_bytes < target->array_rows
         || target->sram_port_bytes < target->array_columns)
-        return 24u;
+        return 25u;
     return 0u;
 }
 
@@ -187,6 +193,7 @@ static inline const char *wia_target_field_name(unsigned field)
         "array.latency_cycles",
         "decoder.rows_per_cycle",
         "decoder.latency_cycles",
+        "decoder.lane_bytes_per_cycle",
         "sram.bytes",
         "sram.port_bytes",
         "line_buffer.rows",
