@@ -28,7 +28,7 @@ from tvm import relay  # noqa: E402
 from tvm.contrib import graph_executor  # noqa: E402
 from tvm.relay.backend import Executor, Runtime  # noqa: E402
 
-from byoc_accel.relay import glue, hook, plugin  # noqa: E402
+from byoc_accel.relay import glue, hook  # noqa: E402
 
 TARGET = "llvm -mtriple=x86_64-linux-gnu"
 SHAPE = (1, 4, 6, 8)
