@@ -8,9 +8,16 @@ import tvm
 from tvm import relay
 
 from ..errors import QuantizeError
-from ..quantize.calibration import NOISE_SAMPLES, NOISE_SEED
+from ..quantize import fixedpoint
+from ..quantize.calibration import NOISE_SAMPLES, NOISE_SEED, device_samples, stacked
 from ..quantize.checks import require_finite
+from ..quantize.interpret import interpret as interpret_qregion
+from ..quantize.qregion import QRegion
+from ..region.interpret import interpret as interpret_region
+from ..region.ports import to_device, to_host
+from ..region.region import INT8, Port, Region
 from . import host
+from .functions import rebuild
 from .graph import Graph, tensor_type
 from .regions import Group
 
@@ -69,20 +76,83 @@ def noise(function: relay.Function) -> list[Sample]:
     return samples
 
 
-def region_samples(module: tvm.IRModule, function: relay.Function, graph: Graph, groups: Sequence[Group],
-                   samples: Sequence[Sample]) -> list[list[list[np.ndarray]]]:
-    """For every group, for every sample: the host arrays of its inputs. Raises HostError.
+class Trace:
+    """Values of a graph's nodes for every sample, filled in from the inputs onwards.
 
-    TVM runs the model only when an input is computed by it.
+    Regions are computed in NumPy, so that TVM compiles only what stays on the host.
     """
-    names = {node.index: node.expr.name_hint for node in graph.nodes if node.op == "var"}
-    computed = sorted({i for group in groups for i in group.inputs if i not in names})
-    values: list[dict[int, np.ndarray]] = [{i: s[name] for i, name in names.items()} for s in samples]
-    if computed:
-        body = relay.Tuple([graph.nodes[i].expr for i in computed])
-        needed = {v.name_hint for v in relay.analysis.free_vars(body)}
-        probe = relay.Function([v for v in function.params if v.name_hint in needed], body)
-        inputs = ({name: s[name] for name in s if name in needed} for s in samples)
-        for known, outputs in zip(values, host.run(probe, module, inputs)):
-            known.update(zip(computed, outputs))
-    return [[[known[i] for i in group.inputs] for known in values] for group in groups]
+
+    def __init__(self, module: tvm.IRModule, graph: Graph, samples: Sequence[Sample]):
+        self.module, self.graph = module, graph
+        self.values: list[dict[int, np.ndarray]] = [
+            {n.index: s[n.expr.name_hint] for n in graph.nodes if n.op == "var"} for s in samples]
+
+    def inputs(self, group: Group) -> list[list[np.ndarray]]:
+        """For every sample, the host arrays of the inputs of `group`; the regions before it must be recorded.
+
+        Raises HostError when TVM cannot build what lies between.
+        """
+        missing = [i for i in group.inputs if i not in self.values[0]]
+        if missing:
+            function, known = self._between(missing)
+            samples = ({f"n{i}": values[i] for i in known} for values in self.values)
+            for values, outputs in zip(self.values, host.run(function, self.module, samples)):
+                values.update(zip(missing, outputs))
+        return [[values[i] for i in group.inputs] for values in self.values]
+
+    def record(self, group: Group, outputs: Sequence[Sequence[np.ndarray]]) -> None:
+        """Note the outputs of `group`, for every sample in argument order."""
+        for values, arrays in zip(self.values, outputs):
+            values.update(zip(group.outputs, arrays))
+
+    def _between(self, missing: Sequence[int]) -> tuple[relay.Function, list[int]]:
+        """A function from known nodes to `missing` ones, and the known nodes in the order of its parameters n<i>."""
+        reached: set[int] = set()
+        stack = list(missing)
+        while stack:
+            index = stack.pop()
+            if index not in reached:
+                reached.add(index)
+                stack += [] if index in self.values[0] else self.graph.nodes[index].inputs
+        known = sorted(reached & set(self.values[0]))
+        copies = {i: relay.Var(f"n{i}", self.graph.nodes[i].expr.checked_type) for i in known}
+        for index in sorted(reached - set(known)):
+            node = self.graph.nodes[index]
+            copies[index] = rebuild(node.expr, [copies[i] for i in node.inputs])
+        body = relay.Tuple([copies[i] for i in missing])
+        return relay.Function([copies[i] for i in known], body), known
+
+
+def float_outputs(region: Region, samples: Sequence[Sequence[np.ndarray]]) -> list[list[np.ndarray]]:
+    """Host arrays that the float `region` gives for each sample of host arrays, before any quantization."""
+    out: list[list[np.ndarray]] = []
+    for _, batch in stacked(region, device_samples(region, samples)):
+        values = interpret_region(region, batch)
+        out += _split(region.outputs, [values[p.tensor].astype(np.float32) for p in region.outputs],
+                      [region.tensor(p.tensor).shape[0] for p in region.outputs])
+    return out
+
+
+def integer_outputs(qregion: QRegion, samples: Sequence[Sequence[np.ndarray]]) -> list[list[np.ndarray]]:
+    """Host arrays that `qregion` gives for each sample of host arrays."""
+    tensors = qregion.by_name()
+    columns = []
+    for position, port in enumerate(qregion.inputs):
+        tensor = tensors[port.tensor]
+        device = np.concatenate([to_device(port, tensor.shape, s[position]) for s in samples])
+        if port.host_dtype != INT8:
+            device = fixedpoint.quantize_real(device, tensor.scale, tensor.zero_point)
+        columns.append(device)
+    values = interpret_qregion(qregion, columns)
+    results = []
+    for port in qregion.outputs:
+        tensor, array = tensors[port.tensor], values[port.tensor]
+        as_float = port.host_dtype != INT8
+        results.append(fixedpoint.dequantize(array, tensor.scale, tensor.zero_point) if as_float else array)
+    return _split(qregion.outputs, results, [tensors[p.tensor].shape[0] for p in qregion.outputs])
+
+
+def _split(ports: Sequence[Port], arrays: Sequence[np.ndarray], batches: Sequence[int]) -> list[list[np.ndarray]]:
+    """Stacked device arrays, one per port -> for every sample, the host arrays of the ports."""
+    parts = [np.split(array, len(array) // batch) for array, batch in zip(arrays, batches)]
+    return [[to_host(port, device) for port, device in zip(ports, sample)] for sample in zip(*parts)]

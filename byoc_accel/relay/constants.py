@@ -68,6 +68,9 @@ def _simple(call: relay.Call, values: list[Value]) -> np.ndarray | None:
         return np.transpose(values[0], None if axes is None else [int(a) for a in axes])
     if name in ("reshape", "expand_dims", "squeeze"):
         return values[0].reshape([int(d) for d in kind.shape])
+    if name == "cast" and kind.dtype in ("float32", "float64") and values[0].dtype.kind in "fiu":
+        with np.errstate(all="ignore"):
+            return values[0].astype(kind.dtype)
     if kind.dtype not in ("float32", "float64", "int32", "int64") or any(v.dtype != kind.dtype for v in values):
         return None
     function = _ARITHMETIC.get(name)

@@ -5,6 +5,7 @@ It is recognised by its values at many points, so the order and form of its ops 
 """
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from .constants import ConstantEvaluator
 from .graph import Graph
 
 MAX_OPS = 12
-_POINTS = np.concatenate([np.linspace(-12.0, 12.0, 481), [-40.0, -25.0, 25.0, 40.0]])
+_POINTS = np.concatenate([np.arange(-240, 241) / 20.0, [-40.0, -25.0, 25.0, 40.0]])
 _TOLERANCE = 1e-5  # relative; constants such as 1/6 are float32
 
 _erf = np.frompyfunc(math.erf, 1, 1)
@@ -43,15 +44,14 @@ class Cluster:
 
 
 def find_clusters(graph: Graph, evaluate: ConstantEvaluator) -> Mapping[int, tuple[Cluster, ...]]:
-    """Recognised clusters by their first node, the largest first. Only float32 values are looked at."""
+    """Recognised clusters by their first node, the largest first; they may overlap. Only float32 values count."""
     found: dict[int, list[Cluster]] = {}
     parents = _parents(graph)
-    for node in graph.nodes:
-        if parents.get(node.index) is None or _follower(graph, node.index, parents) is not None:
-            continue  # a larger cluster ends further down
-        cluster = _largest(graph, node.index, parents, evaluate)
-        if cluster is not None:
-            found.setdefault(cluster.nodes[0], []).append(cluster)
+    for end in parents:
+        for root in _ancestors(end, parents)[1:]:
+            cluster = _cluster(graph, root, end, evaluate)
+            if cluster is not None:
+                found.setdefault(cluster.nodes[0], []).append(cluster)
     return {first: tuple(sorted(c, key=lambda x: -len(x.nodes))) for first, c in found.items()}
 
 
@@ -89,24 +89,12 @@ def _ancestors(index: int, parents: Mapping[int, int]) -> list[int]:
     return chain
 
 
-def _follower(graph: Graph, index: int, parents: Mapping[int, int]) -> int | None:
-    user = graph.single_use(index)
-    return user if user is not None and parents.get(user) == index else None
-
-
-def _largest(graph: Graph, last: int, parents: Mapping[int, int], evaluate: ConstantEvaluator) -> Cluster | None:
-    """The largest recognised cluster that ends at `last` or at a node before it in the same chain."""
-    ends = [i for i in _ancestors(last, parents) if i in parents]
-    for end in ends:
-        roots = [i for i in _ancestors(end, parents)[1:]]
-        for root in reversed(roots):
-            nodes = _between(graph, root, end)
-            if nodes is None or (len(nodes) == 1 and graph.nodes[end].op not in _JOINS):
-                continue  # a pattern has the named functions
-            known = _recognise(lambda x, root=root, nodes=nodes: _evaluate(graph, root, nodes, x, evaluate))
-            if known is not None:
-                return Cluster(root, nodes, *known)
-    return None
+def _cluster(graph: Graph, root: int, end: int, evaluate: ConstantEvaluator) -> Cluster | None:
+    nodes = _between(graph, root, end)
+    if nodes is None or (len(nodes) == 1 and graph.nodes[end].op not in _JOINS):
+        return None  # named functions of one op have a pattern
+    known = _recognise(lambda x: _evaluate(graph, root, nodes, x, evaluate))
+    return None if known is None else Cluster(root, nodes, *known)
 
 
 def _between(graph: Graph, root: int, end: int) -> tuple[int, ...] | None:
@@ -149,13 +137,21 @@ def _recognise(function: Callable[[np.ndarray], np.ndarray | None]) -> tuple[str
     y = function(_POINTS)
     if y is None or not np.isfinite(y).all():
         return None
-    minus_one, zero, one = (float(v) for v in function(np.array([-1.0, 0.0, 1.0])))
-    guesses = [(name, ()) for name, f in sorted(functions.FUNCTIONS.items()) if not f.args]
-    guesses += [("leaky_relu", (-minus_one,)), ("elu", (minus_one / math.expm1(-1.0),)),
-                ("clip", (float(y.min()), float(y.max()))), ("affine", (one - zero, zero))]
-    for name, args in guesses:
+    names, table = _plain_functions()
+    equal = (np.abs(y - table) <= _TOLERANCE * np.maximum(1.0, np.abs(table))).all(axis=1)
+    if equal.any():
+        return names[int(equal.argmax())], ()
+    minus_one, zero, one = (float(y[_POINTS == x][0]) for x in (-1.0, 0.0, 1.0))
+    for name, args in (("leaky_relu", (-minus_one,)), ("elu", (minus_one / math.expm1(-1.0),)),
+                       ("clip", (float(y.min()), float(y.max()))), ("affine", (one - zero, zero))):
         reference = functions.evaluate(name, args, _POINTS)
-        if np.isfinite(reference).all() and (
-                np.abs(y - reference) <= _TOLERANCE * np.maximum(1.0, np.abs(reference))).all():
+        if (np.abs(y - reference) <= _TOLERANCE * np.maximum(1.0, np.abs(reference))).all():
             return name, args
     return None
+
+
+@functools.cache
+def _plain_functions() -> tuple[list[str], np.ndarray]:
+    """Names and values at _POINTS, one row each, of the functions without parameters."""
+    names = [name for name, f in sorted(functions.FUNCTIONS.items()) if not f.args]
+    return names, np.stack([functions.evaluate(name, (), _POINTS) for name in names])

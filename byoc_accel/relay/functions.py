@@ -103,7 +103,7 @@ def call_regions(function: relay.Function, graph: Graph, groups: Sequence[Group]
         if index in copies:
             continue
         if index not in owner:
-            copies[index] = _rebuild(graph.nodes[index].expr, [copies[i] for i in needed])
+            copies[index] = rebuild(graph.nodes[index].expr, [copies[i] for i in needed])
             continue
         region = owner[index]
         group = groups[region]
@@ -116,7 +116,8 @@ def call_regions(function: relay.Function, graph: Graph, groups: Sequence[Group]
                           function.attrs, function.span)
 
 
-def _rebuild(expr: relay.Expr, inputs: list[relay.Expr]) -> relay.Expr:
+def rebuild(expr: relay.Expr, inputs: list[relay.Expr]) -> relay.Expr:
+    """`expr` on other operands, `expr` itself when they are the same."""
     if all(a.same_as(b) for a, b in zip(inputs, operands(expr))):
         return expr
     if isinstance(expr, relay.Call):

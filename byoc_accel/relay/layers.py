@@ -4,7 +4,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ..support.candidate import ANCHORS, Candidate, UnaryCandidate, Value
+from ..support.candidate import ANCHORS, AddCandidate, Candidate, UnaryCandidate, Value
 from ..support.ops import unsupported
 from ..target import Target
 from .constants import ConstantEvaluator
@@ -28,8 +28,9 @@ class Layer:
 
     @property
     def is_anchor(self) -> bool:
-        """Whether a region may consist of this layer alone."""
-        return isinstance(self.candidate, ANCHORS)
+        """Whether a region may consist of this layer alone. A lone float add would only lose precision."""
+        c = self.candidate
+        return isinstance(c, ANCHORS) and (c.quantized if isinstance(c, AddCandidate) else True)
 
 
 @dataclass(frozen=True)

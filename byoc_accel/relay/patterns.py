@@ -47,7 +47,7 @@ _TO_INT8 = Stage("narrow", ("cast",), required=True)
 
 POOLS = ("nn.max_pool2d", "nn.avg_pool2d", "nn.global_max_pool2d", "nn.global_avg_pool2d", "nn.max_pool1d",
          "nn.avg_pool1d", "nn.adaptive_avg_pool2d", "nn.adaptive_max_pool2d", "mean")
-VIEWS = ("reshape", "nn.batch_flatten", "squeeze", "expand_dims", "transpose", "layout_transform")
+VIEWS = ("reshape", "nn.batch_flatten", "squeeze", "expand_dims", "transpose", "layout_transform", "copy")
 
 PATTERNS: tuple[Pattern, ...] = (
     Pattern("qnn.conv", ("qnn.conv2d",), (_BIAS, _REQUANTIZE, _CLAMP, _NARROW), head="nn.pad"),

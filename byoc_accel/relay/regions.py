@@ -13,8 +13,8 @@ from ..support.candidate import BoundaryCandidate, UnaryCandidate, ViewCandidate
 from .graph import Graph
 from .layers import Layer, Layers
 
-NO_ANCHOR = "no convolution, dense, add or pooling layer beside it; alone it is faster on the host"
-LONELY_VIEW = "it only rearranges an input and is an output; the host does that"
+NO_ANCHOR = "no convolution, dense or pooling layer beside it; alone it is better left to the host"
+LONELY = "it stands between the region's edge and the host, with nothing to compute before it"
 
 
 @dataclass(frozen=True)
@@ -102,5 +102,5 @@ def _weak(graph: Graph, group: Group) -> list[tuple[Layer, str]]:
         repeats_output = isinstance(layer.candidate, ViewCandidate) and x in outputs and all(
             u not in {i for f in group.layers for i in f.match.nodes} for u in graph.uses[layer.result])
         if reads_input or repeats_output:
-            weak.append((layer, LONELY_VIEW))
+            weak.append((layer, LONELY))
     return weak

@@ -83,6 +83,8 @@ def find_regions(module: tvm.IRModule, name: str, options: Options,
         layers = find_layers(graph, evaluate, options.target, refusals.anchors)
         groups, dropped = group_layers(layers, refusals.cuts)
         built = _build(draft_functions(graph, groups, evaluate), options, refusals)
+        if len(refusals) > before:
+            continue  # grouping changes, so that calibration would be for nothing
         regions = _compile(built, options, samples, refusals)
         if len(refusals) == before:
             break
@@ -100,14 +102,10 @@ class _Samples:
         self.given = None if calibration is None else calibrate.check_samples(function, calibration)
         self.guessed = False
 
-    def of_regions(self, drafts: Sequence[Draft]) -> list[list[list[np.ndarray]]]:
-        """For every draft, for every sample: the host arrays of its inputs."""
-        if not drafts:
-            return []
+    def trace(self) -> calibrate.Trace:
         if self.given is None:
             self.given, self.guessed = calibrate.noise(self.function), True
-        groups = [draft.group for draft in drafts]
-        return calibrate.region_samples(self.module, self.function, self.graph, groups, self.given)
+        return calibrate.Trace(self.module, self.graph, self.given)
 
 
 def _build(drafts: Sequence[Draft], options: Options, refusals: _Refusals) -> list[tuple[Draft, Built]]:
@@ -136,18 +134,24 @@ def _keep_apart(draft: Draft, conflict: Conflict, refusals: _Refusals) -> None:
 def _compile(built: Sequence[tuple[Draft, Built]], options: Options, samples: _Samples,
              refusals: _Refusals) -> list[CompiledRegion]:
     """Regions that the target can run; `refusals` gets the layers that it cannot."""
-    floats = iter(samples.of_regions([draft for draft, b in built if not quantized(b.region)]))
+    last_float = max((i for i, (_, each) in enumerate(built) if not quantized(each.region)), default=-1)
+    trace = samples.trace() if last_float >= 0 else None
     out = []
-    for draft, each in built:
+    for index, (draft, each) in enumerate(built):
         verify_region(each.region)
-        inputs = None if quantized(each.region) else next(floats)
-        ranges, qregion, report = _quantize(draft, each, inputs, options, samples.graph)
+        integer = quantized(each.region)
+        needed = trace is not None and (not integer or index < last_float)
+        inputs = trace.inputs(draft.group) if needed else []
+        ranges, qregion, report = _quantize(draft, each, None if integer else inputs, options, samples.graph)
+        if index < last_float:
+            trace.record(draft.group, calibrate.integer_outputs(qregion, inputs) if integer
+                         else calibrate.float_outputs(each.region, inputs))
         try:
             compile_qregion(qregion, report, options.target)
         except DOES_NOT_FIT as error:
             refusals.anchors[_named_anchor(draft, each, str(error))] = str(error)
             continue
-        if samples.guessed and inputs is not None:
+        if samples.guessed and not integer:
             report = replace(report, source="noise")
         out.append(CompiledRegion(draft, each, ranges, report))
     return out
@@ -155,7 +159,10 @@ def _compile(built: Sequence[tuple[Draft, Built]], options: Options, samples: _S
 
 def _quantize(draft: Draft, built: Built, inputs: list[list[np.ndarray]] | None, options: Options,
               graph: Graph) -> tuple[Ranges | None, QRegion, QuantReport]:
-    """Quantize one region; an error names the op of the model."""
+    """Quantize one region on the host arrays of its inputs (None for one that is int8 already).
+
+    An error names the op of the model.
+    """
     try:
         require_finite_constants(built.region)
         ranges = None if inputs is None else collect_ranges(built.region, inputs)

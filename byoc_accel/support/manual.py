@@ -12,8 +12,8 @@ INTRODUCTION = """\
 An op is offloaded when every rule of its kind holds; `byoc-accel explain MODEL` names the first broken rule for each
 op that stays on the host. Two more things decide in the end: whether neighbouring layers agree on layout, scale and
 zero point (else they become separate regions), and whether the target's memories hold the layer even when it is cut
-into blocks. Values that are not finite are errors. A region without a convolution, dense, add or pooling layer is
-given back to the host.
+into blocks. Values that are not finite are errors. A region without a convolution, dense, pooling or quantized add
+layer is given back to the host.
 """
 
 

@@ -250,6 +250,11 @@ class TestAdd:
         a = qconv2d(x, 4, (1, 1), rng, in_channels=4, zp=(3, -7), scales=(0.05, 0.1))
         check_library(module(qadd(a, x, (0.1, -7), (0.2, 4), (0.3, 0))), regions=2)
 
+    def test_a_lone_float_add_stays_on_the_host(self) -> None:
+        a, b = float_input(1, 4, name="a"), float_input(1, 4, name="b")
+        part, report = ba.partition(module(relay.add(a, b)))
+        assert not report.regions and "alone" in reason(report, "add")
+
     def test_float_residual(self) -> None:
         x = float_input(1, 4, 5, 5)
         check_region(module(relay.nn.relu(relay.add(conv(x), x))))
@@ -270,11 +275,22 @@ class TestElementwise:
         imported = check_region(module(y))
         assert imported.region.nodes[-1].function == function
 
+    def test_functions_after_functions(self) -> None:
+        """A hard-swish that is scaled and shifted, and a hard-sigmoid whose first ops belong to a convolution."""
+        three, six = const(3.0, "float32"), const(6.0, "float32")
+        y = relay.nn.max_pool2d(conv(float_input(1, 4, 7, 7)), (2, 2))
+        y = relay.divide(relay.multiply(y, relay.clip(relay.add(y, three), 0.0, 6.0)), six)
+        y = relay.add(relay.multiply(const(1.5, "float32"), y), const(-0.25, "float32"))
+        y = relay.divide(relay.clip(relay.add(conv(y), three), 0.0, 6.0), six)
+        imported = check_region(module(y))
+        functions = [n.function for n in imported.region.nodes if hasattr(n, "function")]
+        assert functions == ["hard_swish", "affine", "affine"]
+
     def test_scaling_by_a_number(self) -> None:
         y = relay.nn.max_pool2d(conv(float_input(1, 4, 5, 5)), (2, 2))
         y = relay.subtract(relay.multiply(y, const(0.5, "float32")), const(1.0, "float32"))
         imported = check_region(module(y))
-        assert imported.region.nodes[-1].function == "affine" and len(imported.region.nodes) == 3
+        assert imported.region.nodes[-1].function == "affine" and imported.region.nodes[-1].args == (0.5, -1.0)
 
     def test_a_gate_with_another_reader_is_no_function(self) -> None:
         y = relay.nn.max_pool2d(conv(float_input(1, 4, 5, 5)), (2, 2))
