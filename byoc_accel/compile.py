@@ -2,15 +2,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .container.image import Image, pack
 from .container.image import verify as verify_image
 from .emit.emit import emit
 from .emit.program import Program
 from .emit.verify import verify as verify_program
-from .quantize.qregion import QRegion
-from .quantize.quantize import Ranges, QuantReport, quantize
+from .quantize.prune import prune
+from .quantize.qregion import QConv, QRegion
+from .quantize.quantize import QuantReport, Ranges, quantize
 from .quantize.verify import verify as verify_qregion
 from .region.region import Region
 from .region.verify import verify as verify_region
@@ -47,14 +48,24 @@ def compile_stages(region: Region, target: Target | str, *, calibration: Iterabl
 
 
 def compile_qregion(qregion: QRegion, report: QuantReport, target: Target) -> Compiled:
-    """The stages after quantize."""
-    plan = schedule(qregion, target)
+    """The stages after quantize. Channels that cannot change an output byte are not compiled."""
+    pruned = prune(qregion)
+    verify_qregion(pruned)
+    plan = schedule(pruned, target)
     verify_plan(plan, target)
-    program = emit(plan, target)
+    program = _count_as_model(emit(plan, target), qregion)
     verify_program(program, target)
     image = pack(program, target)
     verify_image(image, target)
     return Compiled(qregion, report, plan, program, image)
+
+
+def _count_as_model(program: Program, qregion: QRegion) -> Program:
+    """The source map counts the model's multiply-accumulates, those of removed channels too."""
+    tensors = qregion.by_name()
+    macs = {n.name: n.weight.size * tensors[n.y].shape[1] * tensors[n.y].shape[2]
+            for n in qregion.nodes if isinstance(n, QConv)}
+    return replace(program, layers=tuple(replace(x, macs=macs.get(x.name.partition("#")[0], x.macs)) for x in program.layers))
 
 
 def compile_region(region: Region, target: Target | str = "reference", *, calibration: Iterable | None = None,
