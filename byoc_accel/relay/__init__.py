@@ -14,7 +14,8 @@ if importlib.util.find_spec("tvm") is None or importlib.util.find_spec("tvm.rela
     raise ImportError("byoc_accel.relay needs a TVM with Relay: pip install 'byoc-accel[relay]' on Python 3.10")
 
 from . import hook  # noqa: E402, F401  (registers relay.ext.byoc_accel)
+from .build import build_model, explain_model  # noqa: E402
 from .partition import partition  # noqa: E402
 from .report import PartitionReport  # noqa: E402
 
-__all__ = ["PartitionReport", "partition"]
+__all__ = ["PartitionReport", "build_model", "explain_model", "partition"]
