@@ -8,7 +8,7 @@ from tvm import relay
 from ..errors import HostError
 from ..quantize.activations import Ranges
 from ..region.region import Region
-from ..support.build import Built, ConflictError, build_region
+from ..support.build import Built, Conflict, ConflictError, build_region
 from ..target import Target
 from .constants import ConstantEvaluator
 from .graph import Graph, build_graph
@@ -33,24 +33,28 @@ def import_function(function: relay.Function) -> Imported:
     Raises HostError when the function has no options, or holds an op that `partition` would not have put there.
     """
     options = read(function)
-    built = import_body(function, options)
+    try:
+        built = import_body(function, options)
+    except ConflictError as error:
+        raise HostError(f"region {options.region_name}: {error}; partition the module with "
+                        "byoc_accel.relay.partition") from error
     return Imported(built.region, options.target, options.ranges, options.scale, options.rounding)
 
 
 def import_body(function: relay.Function, options: Options) -> Built:
     """Region of the body of a typed function, with the name in `options`.
 
-    Names of layers in `Built.layers` are node numbers of the function's graph. Raises ConflictError when the
-    body is no single region.
+    Names of layers in `Built.layers`, and of readers and values in conflicts, are node numbers of the function's
+    graph. Raises ConflictError when the body is no single region.
     """
     graph = build_graph(function)
     layers = find_layers(graph, ConstantEvaluator(), options.target, {})
     outputs = output_nodes(graph)
-    for index, reason in sorted(layers.reasons.items()):
-        node = graph.nodes[index]
-        if not node.constant and not (index == graph.result and node.op == "tuple"):
-            raise HostError(f"region {options.region_name}: {node.op} cannot be compiled ({reason}); partition the "
-                            "module with byoc_accel.relay.partition")
+    unknown = [Conflict(str(i), str(i), f"{graph.nodes[i].op} cannot be compiled ({reason})")
+               for i, reason in sorted(layers.reasons.items())
+               if not graph.nodes[i].constant and not (i == graph.result and graph.nodes[i].op == "tuple")]
+    if unknown:
+        raise ConflictError(unknown)
     number = {node.expr.handle.value: node.index for node in graph.nodes}
     inputs = [number[v.handle.value] for v in function.params if v.handle.value in number]
     if len(inputs) != len(function.params):

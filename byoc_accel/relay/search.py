@@ -122,11 +122,12 @@ def _build(drafts: Sequence[Draft], options: Options, refusals: _Refusals) -> li
 
 def _keep_apart(draft: Draft, conflict: Conflict, refusals: _Refusals) -> None:
     reader, value = draft.origin[int(conflict.reader)], draft.origin[int(conflict.value)]
-    layer = next(f for f in draft.group.layers if f.result == reader)
-    others = {f.result for f in draft.group.layers} - {reader}
+    layer = next(f for f in draft.group.layers if reader in f.match.nodes)
+    others = {f.result for f in draft.group.layers} - {layer.result}
     apart = {value} & others or others & set(layer.operands)  # an input's readers disagree: a region of its own
-    if apart:
-        refusals.cuts.update((u, reader) for u in apart)
+    cuts = {(u, layer.result) for u in apart} - refusals.cuts
+    if cuts:
+        refusals.cuts.update(cuts)
     else:
         refusals.anchors[layer.match.anchor] = f"it does not fit its neighbours: {conflict.reason}"
 
