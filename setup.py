@@ -61,8 +61,4 @@ class BuildPy(build_py):
             shutil.copyfile(source, copy)
 
 
-present = [module for module in CFFI_MODULES if Path(module.split(":")[0]).is_file()]
-for module in set(CFFI_MODULES) - set(present):
-    print(f"setup.py: {module} does not exist yet, not built")
-
-setup(cffi_modules=present, cmdclass={"build_ext": BuildExt, "build_py": BuildPy} if present else {})
+setup(cffi_modules=list(CFFI_MODULES), cmdclass={"build_ext": BuildExt, "build_py": BuildPy})

@@ -12,6 +12,7 @@ from tvm.contrib import graph_executor
 
 from ..errors import HostError, RunError
 from ..samples import TensorInfo
+from .elf import check_library
 
 STATS_FUNCTION = "wia_tvm_stats"
 
@@ -28,6 +29,7 @@ class Executor:
             raise HostError(f"{path}: no such file")
         if Path(path).suffix != ".so":
             raise HostError(f"{path}: a library's name ends with .so; give one made by byoc-accel compile")
+        check_library(Path(path))
         try:
             self._library = tvm.runtime.load_module(str(Path(path).resolve()))
             self._module = graph_executor.GraphModule(self._library["default"](tvm.cpu()))
