@@ -115,7 +115,8 @@ def _build(drafts: Sequence[Draft], options: Options, refusals: _Refusals) -> li
         try:
             out.append((draft, import_body(draft.function, options)))
         except ConflictError as error:
-            for conflict in error.conflicts:
+            first = {(c.reader, c.value): c for c in reversed(error.conflicts)}
+            for conflict in first.values():
                 _keep_apart(draft, conflict, refusals)
     return out
 

@@ -226,7 +226,7 @@ class _Builder:
     def _stand_in(self, value: Value, shape: Shape4) -> str:
         """A tensor to go on with after a conflict; the region is not used."""
         name = self.new_name("conflict")
-        self.tensors[name] = Tensor(name, shape, value.dtype, *((1.0, 0) if value.dtype == INT8 else (None, None)))
+        self.tensors[name] = self.result(name, shape, self.scale_of(self.places[value.name].tensor))
         return name
 
     def rounding(self, candidate: ConvCandidate | AddCandidate, stated: str | None) -> str:
