@@ -10,16 +10,17 @@ enum {
     EXACT_VALUES = 8,   /* value classes of one magnitude each; then four an octave */
     PEAK = 31,          /* magnitude 127 */
     PEAK_MAGNITUDE = 126,
+    WORD_BITS = 16,
     LANE_BITS = 32,     /* a lane holds at least as many before a symbol */
     CONTROL_BITS = 48
 };
-#define FOREVER UINT32_MAX
+#define FOREVER UINT32_MAX /* zeros of class REST that are left */
 
 /* A table entry: bits 0..4 length of the symbol, 8..13 how far a window without the code word is shifted right to keep
  * the extra bits, 16..19 length of the code word, 20..21 kind, 24..31 magnitude - 1 or zeros. */
 enum { KIND_VALUE = 0, KIND_RUN = 1, KIND_REST = 2 };
 
-static uint32_t entry(uint32_t class, uint32_t length)
+static uint32_t table_entry(uint32_t class, uint32_t length)
 {
     uint32_t extra, kind = KIND_VALUE, base, index = class - FIRST_VALUE;
 
@@ -83,7 +84,7 @@ static void build_table(wia_lanes_t *lanes, const uint8_t *payload)
         for (class = 0; class < WIA_LANES_CLASSES; class++) {
             if (code_length(payload, class) != length)
                 continue;
-            value = entry(class, length);
+            value = table_entry(class, length);
             for (count = 1u << (WIA_LANES_CODE_BITS - length); count > 0u; count--)
                 lanes->table[at++] = value;
         }
@@ -157,7 +158,7 @@ static uint32_t top_up_control(wia_lanes_t *lanes)
 {
     uint32_t words = 0u;
 
-    for (; lanes->control_held < CONTROL_BITS; lanes->control_held += 16u, words++)
+    for (; lanes->control_held < CONTROL_BITS; lanes->control_held += WORD_BITS, words++)
         lanes->control |= next_word(&lanes->source) << (48u - lanes->control_held);
     return words;
 }
@@ -212,44 +213,101 @@ static uint32_t read_rows(wia_lanes_t *lanes, uint32_t rows, uint32_t *words)
 
 /* ---- weight lanes ---- */
 
-/* The next weight of lane `index`; `words` counts what it asks for. */
-static inline int8_t weight(wia_lanes_t *lanes, uint32_t index, uint32_t *words)
+/* Take a word for the lane `window`, which holds `held` bits, if it asks for one. Words are sure to be there. */
+static inline const uint8_t *top_up(const uint8_t *at, uint64_t *window, uint32_t *held)
 {
-    uint64_t window = lanes->lane[index];
-    uint32_t held = lanes->held[index], symbol, extra, kind;
-    int32_t sign;
+    uint32_t asks = *held < LANE_BITS;
 
-    if (lanes->idle[index] != 0u) {
-        lanes->idle[index] -= lanes->idle[index] != FOREVER;
-        return (int8_t)lanes->centre;
-    }
-    for (; held < LANE_BITS; held += 16u, ++*words)
-        window |= next_word(&lanes->source) << (48u - held);
-    symbol = lanes->table[window >> (64 - WIA_LANES_CODE_BITS)];
-    extra = (uint32_t)(window << (symbol >> 16 & 15u) >> 1 >> (symbol >> 8 & 63u));
-    lanes->lane[index] = window << (symbol & 31u);
-    lanes->held[index] = (uint8_t)(held - (symbol & 31u));
-    kind = symbol >> 20 & 3u;
-    if (kind != KIND_VALUE) {
-        lanes->idle[index] = kind == KIND_REST ? FOREVER : (symbol >> 24) + extra - 1u;
-        return (int8_t)lanes->centre;
-    }
-    sign = (int32_t)(extra & 1u); /* a negative value is the complement of its magnitude - 1 */
-    return (int8_t)(lanes->centre + (((int32_t)((symbol >> 24) + (extra >> 1)) ^ -sign) + 1 - sign));
+    *window |= (uint64_t)(((uint32_t)at[0] | (uint32_t)at[1] << 8) & (0u - asks)) << (48u - *held);
+    *held += asks * WORD_BITS;
+    return at + asks * 2u;
 }
 
-/* One row of a group into `values`; `words` counts what it asks for. */
-static void decode_row(wia_lanes_t *lanes, uint32_t parity, int8_t *values, uint32_t *words)
+/* Spend one zero of a run. */
+static inline uint32_t spend(uint32_t idle)
 {
-    uint32_t column, first = parity * lanes->array_columns;
+    return idle - (idle != FOREVER);
+}
 
-    if (lanes->live_columns == all_ones(lanes->columns)) {
-        for (column = 0; column < lanes->columns; column++)
-            values[column] = weight(lanes, first + column, words);
-        return;
+/* Take the first symbol from a lane and return its weight; `idle` becomes the zeros of a run that are left. */
+static inline int8_t symbol(const uint32_t *table, uint32_t centre, uint64_t *window, uint32_t *held, uint32_t *idle)
+{
+    uint32_t entry = table[*window >> (64 - WIA_LANES_CODE_BITS)];
+    uint32_t extra = (uint32_t)(*window << (entry >> 16 & 15u) >> 1 >> (entry >> 8 & 63u));
+    uint32_t kind = entry >> 20 & 3u, negative = extra & 1u;
+
+    *window <<= entry & 31u;
+    *held -= entry & 31u;
+    if (kind != KIND_VALUE) {
+        *idle = kind == KIND_REST ? FOREVER : (entry >> 24) + extra - 1u;
+        return (int8_t)centre;
     }
-    for (column = 0; column < lanes->columns; column++)
-        values[column] = (int8_t)((lanes->live_columns >> column & 1u) != 0u ? weight(lanes, first + column, words) : 0);
+    /* A negative value is the complement of its magnitude - 1. */
+    return (int8_t)(uint8_t)(centre + (((entry >> 24) + (extra >> 1)) ^ (0u - negative)) + 1u - negative);
+}
+
+/* A row in the lanes from `first` on, if all columns are live and there are two words for each of them. */
+static uint32_t decode_full_row(wia_lanes_t *lanes, uint32_t first, int8_t *restrict values)
+{
+    const uint32_t *table = lanes->table;
+    const uint8_t *at = lanes->source.at, *begin = at;
+    uint64_t *restrict lane = lanes->lane + first;
+    uint8_t *restrict held = lanes->held + first;
+    uint32_t *restrict idle = lanes->idle + first;
+    uint32_t column, columns = lanes->columns, centre = (uint32_t)lanes->centre;
+
+    for (column = 0; column < columns; column++) {
+        uint64_t window = lane[column];
+        uint32_t bits = held[column];
+
+        if (idle[column] != 0u) {
+            idle[column] = spend(idle[column]);
+            values[column] = (int8_t)centre;
+            continue;
+        }
+        at = top_up(at, &window, &bits);
+        if (bits < LANE_BITS) /* the first symbol of a stretch */
+            at = top_up(at, &window, &bits);
+        values[column] = symbol(table, centre, &window, &bits, &idle[column]);
+        lane[column] = window;
+        held[column] = (uint8_t)bits;
+    }
+    lanes->source.at = at;
+    return (uint32_t)(at - begin) / 2u;
+}
+
+/* A row where columns are dead, or words may run out. */
+static uint32_t decode_any_row(wia_lanes_t *lanes, uint32_t first, int8_t *values)
+{
+    uint32_t column, words = 0u, centre = (uint32_t)lanes->centre;
+
+    for (column = 0; column < lanes->columns; column++) {
+        uint32_t index = first + column, bits = lanes->held[index];
+
+        values[column] = 0;
+        if ((lanes->live_columns >> column & 1u) == 0u)
+            continue;
+        values[column] = (int8_t)centre;
+        if (lanes->idle[index] != 0u) {
+            lanes->idle[index] = spend(lanes->idle[index]);
+            continue;
+        }
+        for (; bits < LANE_BITS; bits += WORD_BITS, words++)
+            lanes->lane[index] |= next_word(&lanes->source) << (48u - bits);
+        values[column] = symbol(lanes->table, centre, &lanes->lane[index], &bits, &lanes->idle[index]);
+        lanes->held[index] = (uint8_t)bits;
+    }
+    return words;
+}
+
+/* The next row of the lanes of `parity`; the words it asks for. */
+static uint32_t decode_row(wia_lanes_t *lanes, uint32_t parity, int8_t *values)
+{
+    bool plenty = (size_t)(lanes->source.end - lanes->source.at) >= 4u * (size_t)lanes->columns;
+
+    if (plenty && lanes->live_columns == all_ones(lanes->columns))
+        return decode_full_row(lanes, parity * lanes->array_columns, values);
+    return decode_any_row(lanes, parity * lanes->array_columns, values);
 }
 
 uint32_t wia_lanes_tile(wia_lanes_t *lanes, uint32_t rows, int8_t *values, uint16_t *words)
@@ -269,7 +327,7 @@ uint32_t wia_lanes_tile(wia_lanes_t *lanes, uint32_t rows, int8_t *values, uint1
             memset(values, 0, lanes->columns);
             continue;
         }
-        decode_row(lanes, parity, values, &asked);
+        asked += decode_row(lanes, parity, values);
         words[groups] = (uint16_t)asked;
         parity = parity + 1u == lanes->rows_per_cycle ? 0u : parity + 1u;
         if (parity == 0u) {

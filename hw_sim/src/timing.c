@@ -34,29 +34,46 @@ void wia_timing_reset(wia_sim_t *sim)
 
 /* ---- fetch ---- */
 
-static void count_fetched(const wia_sim_t *sim, wia_fetch_t *fetch, wia_sim_counters_t *counters)
+/* Count `words` words issued one a cycle. */
+static void count_fetched(const wia_sim_t *sim, wia_fetch_t *fetch, wia_sim_counters_t *counters, uint64_t words)
 {
-    size_t bytes = fetch->code_bytes - fetch->position;
+    uint64_t bytes = fetch->code_bytes - fetch->position, asked = words * sim->target.fetch_bytes_per_cycle;
 
-    bytes = bytes < sim->target.fetch_bytes_per_cycle ? bytes : sim->target.fetch_bytes_per_cycle;
-    fetch->position += bytes;
+    bytes = bytes < asked ? bytes : asked;
+    fetch->position += (size_t)bytes;
     counters->bytes[WIA_SIM_BYTES_FETCHED] += bytes;
-    counters->busy[WIA_SIM_FETCH]++;
+    counters->busy[WIA_SIM_FETCH] += words;
 }
 
-/* Issue the next word: a cycle after the one before, and not before its FIFO slot is free. */
-static void issue_word(wia_sim_t *sim, wia_sim_counters_t *counters)
+/* Issue words until `bytes` more bytes have come: each a cycle after the one before, and not before its FIFO slot is
+ * free. A consumer that waits since `begin` takes them as they come, which frees the slots of whole words. */
+static void issue_words(wia_sim_t *sim, wia_sim_counters_t *counters, uint64_t bytes, int64_t begin)
 {
     wia_fetch_t *fetch = &sim->timing.fetch;
+    int64_t *slots = wia_fetch_slots(sim), issue = fetch->next_issue, available = 0;
+    uint32_t width = sim->target.fetch_bytes_per_cycle, slot = fetch->slot, count = fetch->slots;
+    uint64_t words = fetch->words, waited = 0u;
+    int64_t latency = (int64_t)sim->target.fetch_latency_cycles + 1;
 
-    if (fetch->words >= fetch->slots)
-        stall(counters, WIA_SIM_FETCH, WIA_SIM_FIFO, &fetch->next_issue, wia_fetch_slots(sim)[fetch->slot]);
-    fetch->available = fetch->next_issue + sim->target.fetch_latency_cycles + 1;
-    fetch->next_issue++;
-    fetch->words++;
-    fetch->slot = fetch->slot + 1u == fetch->slots ? 0u : fetch->slot + 1u;
-    fetch->left = sim->target.fetch_bytes_per_cycle;
-    count_fetched(sim, fetch, counters);
+    for (;; bytes -= width) {
+        if (words++ >= count && slots[slot] > issue) {
+            waited += (uint64_t)(slots[slot] - issue);
+            issue = slots[slot];
+        }
+        available = issue++ + latency;
+        if (bytes >= width)
+            slots[slot] = later(begin, available);
+        slot = slot + 1u == count ? 0u : slot + 1u;
+        if (bytes <= width)
+            break;
+    }
+    count_fetched(sim, fetch, counters, words - fetch->words);
+    counters->stall[WIA_SIM_FETCH][WIA_SIM_FIFO] += waited;
+    fetch->next_issue = issue;
+    fetch->available = available;
+    fetch->words = words;
+    fetch->slot = slot;
+    fetch->left = width - (uint32_t)bytes;
 }
 
 /* A consumer that is ready at `begin` takes the next `bytes` bytes of the path into its input register, word by
@@ -64,20 +81,18 @@ static void issue_word(wia_sim_t *sim, wia_sim_counters_t *counters)
 static int64_t take_bytes(wia_sim_t *sim, wia_sim_counters_t *counters, uint64_t bytes, int64_t begin)
 {
     wia_fetch_t *fetch = &sim->timing.fetch;
-    int64_t *slots = wia_fetch_slots(sim);
+    uint32_t step = bytes < fetch->left ? (uint32_t)bytes : fetch->left;
 
     counters->bytes[WIA_SIM_BYTES_CONSUMED] += bytes;
-    while (bytes > 0u) {
-        uint32_t step;
-
-        if (fetch->left == 0u)
-            issue_word(sim, counters);
-        step = bytes < fetch->left ? (uint32_t)bytes : fetch->left;
+    if (step != 0u) {
         fetch->left -= step;
         bytes -= step;
         if (fetch->left == 0u)
-            slots[fetch->slot == 0u ? fetch->slots - 1u : fetch->slot - 1u] = later(begin, fetch->available);
+            wia_fetch_slots(sim)[fetch->slot == 0u ? fetch->slots - 1u : fetch->slot - 1u] =
+                later(begin, fetch->available);
     }
+    if (bytes != 0u)
+        issue_words(sim, counters, bytes, begin);
     return later(begin, fetch->available);
 }
 
@@ -94,7 +109,7 @@ static void run_ahead(wia_sim_t *sim, wia_sim_counters_t *counters, int64_t unti
                 break;
             stall(counters, WIA_SIM_FETCH, WIA_SIM_FIFO, &fetch->next_issue, slots[fetch->slot]);
         }
-        count_fetched(sim, fetch, counters);
+        count_fetched(sim, fetch, counters, 1u);
         fetch->next_issue++;
         fetch->words++;
         fetch->slot = fetch->slot + 1u == fetch->slots ? 0u : fetch->slot + 1u;

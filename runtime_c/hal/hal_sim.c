@@ -50,6 +50,8 @@ static int run_program(wia_hal_sim_t *self)
     program.spans = self->spans;
     program.layers = self->layers;
     program.span_count = self->span_count;
+    program.cache = self->cache;
+    program.cache_bytes = self->cache_bytes;
     fault = wia_sim_load(self->sim, &program);
     return fault == WIA_SIM_OK ? wia_sim_run(self->sim) : fault;
 }

@@ -21,6 +21,10 @@ typedef struct wia_hal_sim {
     const wia_sim_span_t *spans;
     wia_sim_counters_t *layers;
     size_t span_count;
+
+    /* Memory for decoded weights of the loaded image, set before a run or NULL; see wia_sim_program_t. */
+    void *cache;
+    size_t cache_bytes;
 } wia_hal_sim_t;
 
 /* Make `device` (which must not move afterwards) a simulated device. `memory` has at least wia_sim_size(desc)

@@ -26,6 +26,8 @@ typedef struct wia_session {
     wia_tensor_t scratch;
     uint8_t *arena; /* holds all of them */
     wia_sim_span_t *spans;
+    void *cache; /* decoded weights; NULL: none */
+    size_t cache_bytes;
     wia_sim_counters_t *run;    /* per layer, of the last run */
     wia_sim_counters_t *layers; /* per layer, of all runs */
     wia_sim_counters_t total;

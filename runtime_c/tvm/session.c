@@ -8,6 +8,7 @@ static void free_session(wia_session_t *session)
 {
     free(session->arena);
     free(session->spans);
+    free(session->cache);
     free(session->run);
     free(session->layers);
     free(session);
@@ -112,6 +113,19 @@ static int make_layers(wia_session_t *session)
     return WIA_OK;
 }
 
+/* Memory that keeps decoded weights from run to run; a session can do without. */
+static void make_cache(wia_session_t *session)
+{
+    wia_sim_desc_t desc;
+
+    memset(&desc, 0, sizeof desc);
+    desc.target = session->machine->numbers;
+    session->cache_bytes = wia_sim_cache_size(
+        &desc, (const uint8_t *)session->image + session->wia.offset_[WIA_SECTION_PROGRAM],
+        session->wia.bytes_[WIA_SECTION_PROGRAM]);
+    session->cache = session->cache_bytes != 0u ? calloc(1u, session->cache_bytes) : NULL;
+}
+
 /* Check the image for its own target; only then its numbers are good enough to build a device from. */
 static int open_session(wia_thread_t *thread, wia_session_t *session, size_t image_bytes)
 {
@@ -134,6 +148,8 @@ static int open_session(wia_thread_t *thread, wia_session_t *session, size_t ima
         code = make_buffers(session);
     if (code == WIA_OK)
         code = make_layers(session);
+    if (code == WIA_OK)
+        make_cache(session);
     session->crc32 = wia_target_word(bytes + WIA_AT_HEADER_CRC32);
     return code;
 }

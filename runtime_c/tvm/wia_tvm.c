@@ -194,6 +194,8 @@ static int run(wia_session_t *session)
     tensors.output_count = session->wia.summary.outputs;
     tensors.scratch = session->scratch;
     session->machine->device.spans = session->spans;
+    session->machine->device.cache = session->cache;
+    session->machine->device.cache_bytes = session->cache_bytes;
     session->machine->device.layers = session->run;
     session->machine->device.span_count = session->wia.summary.layers;
     code = wia_run(&session->wia, &tensors);
