@@ -33,27 +33,27 @@ class Compiled:
 
 
 def compile_stages(region: Region, target: Target | str, *, calibration: Iterable | None = None,
-                   ranges: Ranges | None = None, scale: str = "multiplier") -> Compiled:
+                   ranges: Ranges | None = None, scale: str = "multiplier", codec: str = "auto") -> Compiled:
     """Compile `region` and keep every stage.
 
     calibration: samples, each a list of host arrays in port order (float regions); ranges: what
-    `collect_ranges` found earlier, instead of calibration. scale: "multiplier" or "fixed_point". Raises the
-    AccelError of the stage that refuses.
+    `collect_ranges` found earlier, instead of calibration. scale: "multiplier" or "fixed_point". codec: "auto", or
+    "raw" or "lanes" for all weights. Raises the AccelError of the stage that refuses.
     """
     target = load_target(target)
     verify_region(region)
     qregion, report = quantize(region, calibration, scale=scale, ranges=ranges)
     verify_qregion(qregion)
-    return compile_qregion(qregion, report, target)
+    return compile_qregion(qregion, report, target, codec)
 
 
-def compile_qregion(qregion: QRegion, report: QuantReport, target: Target) -> Compiled:
+def compile_qregion(qregion: QRegion, report: QuantReport, target: Target, codec: str = "auto") -> Compiled:
     """The stages after quantize. Channels that cannot change an output byte are not compiled."""
     pruned = prune(qregion)
     verify_qregion(pruned)
     plan = schedule(pruned, target)
     verify_plan(plan, target)
-    program = _count_as_model(emit(plan, target), qregion)
+    program = _count_as_model(emit(plan, target, codec), qregion)
     verify_program(program, target)
     image = pack(program, target)
     verify_image(image, target)

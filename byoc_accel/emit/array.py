@@ -7,7 +7,7 @@ from functools import lru_cache
 import numpy as np
 
 from ..errors import ScheduleError
-from ..isa.payload import pack_taps, pack_weights
+from ..isa.lane_layout import Work, conv_work, dwc_work
 from ..target import Target
 from .builder import Access
 from .context import Context, Operand
@@ -45,14 +45,14 @@ def runs_of(shape: tuple[int, ...], dilation_x: int, channels: int) -> tuple[int
     return (1, shape[2] * shape[3]) if merged else (shape[2], shape[3])
 
 
-def pack_tile(weight: np.ndarray, dilation_x: int, channels: int, rows: int) -> bytes:
-    """Payload of a conv: int8 weights (columns, KH, KW, depth) in the order of the array's reduction."""
+def tile_work(weight: np.ndarray, dilation_x: int, channels: int, rows: int) -> Work:
+    """Weights of a conv: int8 (columns, KH, KW, depth) in the order of the array's reduction."""
     runs_x, run_bytes = runs_of(weight.shape, dilation_x, channels)
     tile = weight.transpose(1, 2, 3, 0).reshape(weight.shape[1], runs_x, run_bytes, weight.shape[0])
-    return pack_weights(np.ascontiguousarray(tile), rows)
+    return conv_work(tile, rows)
 
 
-def convolve(ctx: Context, ifm: Operand, taps: Taps, area: Area, shape: tuple[int, ...], payload: bytes, channel: int,
+def convolve(ctx: Context, ifm: Operand, taps: Taps, area: Area, shape: tuple[int, ...], work: Work, channel: int,
              acc_base: int) -> int:
     """conv of one group of output channels; weights of `shape` (columns, KH, KW, channels read from `channel` on).
 
@@ -66,7 +66,7 @@ def convolve(ctx: Context, ifm: Operand, taps: Taps, area: Area, shape: tuple[in
     address = ifm.at(area.y * taps.stride[0] + taps.origin[0], area.x * taps.stride[1] + taps.origin[1], channel)
     acc = Access("acc", acc_base, acc_base + area.positions)
     return ctx.builder.add("conv", "array", (ifm.access,), (acc,), ifm_address=address, ifm_reg=ifm.register,
-                           columns=shape[0], acc_base=acc_base, payload=payload)
+                           columns=shape[0], acc_base=acc_base, work=work)
 
 
 @dataclass(frozen=True)
@@ -146,7 +146,7 @@ def depthwise(ctx: Context, ifm: Operand, taps: Taps, area: Area, weight: np.nda
             lanes = part.transpose(1, 0, 2) if split.swapped else part
             number = ctx.builder.add("dwc", "array", (ifm.access,), (acc,), ifm_address=address,
                                      ifm_reg=ifm.register, columns=part.shape[2], acc_base=acc_base,
-                                     accumulate=accumulate, payload=pack_taps(np.ascontiguousarray(lanes)))
+                                     accumulate=accumulate, work=dwc_work(lanes))
             accumulate = 1
     return number, split.swapped
 

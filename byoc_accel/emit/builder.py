@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from ..errors import ProgramError
 from ..isa.inst import Inst, inst
+from ..isa.lane_layout import Work
 from ..isa.table import UNITS
 
 _COPIES, _KEPT = 6, 3  # iterations added to find the steady state, and the one that is kept
@@ -32,6 +33,21 @@ class Access:
         return self.memory == other.memory and self.start < other.end and other.start < self.end
 
 
+@dataclass(frozen=True)
+class Draft:
+    """One instruction in its final place. The payload of a conv or dwc is still to be made from its `work`."""
+
+    mnemonic: str
+    fields: dict
+    payload: bytes
+    layer: int
+    work: Work | None = None
+
+    def instruction(self, payload: bytes, **fields: object) -> Inst:
+        """The instruction with this payload, and more fields."""
+        return inst(self.mnemonic, payload=payload, **self.fields, **fields)
+
+
 @dataclass
 class _Slot:
     """One instruction under construction; tokens are added while later ones arrive.
@@ -46,6 +62,7 @@ class _Slot:
     reads: tuple[Access, ...]
     writes: tuple[Access, ...]
     layer: int
+    work: Work | None = None
     chain_to: int = -1
     wait: tuple[str, ...] = ()
     signal: tuple[str, ...] = ()
@@ -75,12 +92,13 @@ class Builder:
         self._slots.append(_Slot(mnemonic, "", fields, payload, (), (), self.layer))
 
     def add(self, mnemonic: str, unit: str, reads: tuple[Access, ...] = (), writes: tuple[Access, ...] = (), *,
-            payload: bytes = b"", chain_from: int = -1, **fields: object) -> int:
+            work: Work | None = None, chain_from: int = -1, **fields: object) -> int:
         """Add an instruction that touches memory; returns its number.
 
-        chain_from: number of the conv or dwc whose accumulators this post instruction reads in lock-step.
+        work: weights of a conv or dwc. chain_from: number of the conv or dwc whose accumulators this post instruction
+        reads in lock-step.
         """
-        slot = _Slot(mnemonic, unit, fields, payload, reads, writes, self.layer)
+        slot = _Slot(mnemonic, unit, fields, b"", reads, writes, self.layer, work)
         number = len(self._slots)
         for other in UNITS:
             if other != unit:
@@ -177,20 +195,20 @@ class Builder:
         self._by_unit[unit].append(len(self._slots))
         self._slots.append(slot)
 
-    def finish(self) -> tuple[tuple[Inst, ...], tuple[int, ...]]:
-        """The instructions and, for each, its source-map entry."""
-        return tuple(_instruction(s) for s in self._slots), tuple(s.layer for s in self._slots)
+    def finish(self) -> tuple[Draft, ...]:
+        """All instructions in program order."""
+        return tuple(Draft(s.mnemonic, _fields(s), s.payload, s.layer, s.work) for s in self._slots)
 
 
 def _control(mnemonic: str, layer: int, **fields: object) -> _Slot:
     return _Slot(mnemonic, "control", fields, b"", (), (), layer)
 
 
-def _instruction(slot: _Slot) -> Inst:
+def _fields(slot: _Slot) -> dict:
     fields = dict(slot.fields)
     if slot.unit in UNITS:
         fields.update(wait=tuple(u for u in UNITS if u in slot.wait),
                       signal=tuple(u for u in UNITS if u in slot.signal))
     if slot.mnemonic in ("conv", "dwc"):
         fields["chain"] = int(slot.chain_to >= 0 and slot.signal == ("post",))
-    return inst(slot.mnemonic, payload=slot.payload, **fields)
+    return fields

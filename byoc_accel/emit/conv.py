@@ -6,10 +6,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..errors import ScheduleError
+from ..isa.lane_layout import Work
 from ..quantize.qregion import QConv
 from ..schedule.geometry import block_input_rows, is_depthwise
 from ..schedule.plan import ConvStep, Place, StepPlan, result_shape
-from .array import Area, Taps, convolve, depthwise, pack_tile
+from .array import Area, Taps, convolve, depthwise, tile_work
 from .context import Block, Context, Operand
 from .moves import load_stage, store_stage, tight
 from .post import Channels, Grid, Tail, post, set_channels, set_grid, set_tail
@@ -22,7 +23,7 @@ IFM, RESIDUAL, OFM, SINK, STAGE = 1, 2, 3, 4, 7
 class Group:
     """Output channels [first, last): channel parameters, and weights over input channels from `channel` on.
 
-    `weight` is (columns, KH, KW, channels read); depthwise: (KH, KW, columns). `tile` is the packed conv payload.
+    `weight` is (columns, KH, KW, channels read); depthwise: (KH, KW, columns). `tile` holds them as a conv takes them.
     """
 
     first: int
@@ -30,7 +31,7 @@ class Group:
     channels: Channels
     weight: np.ndarray
     channel: int
-    tile: bytes
+    tile: Work | None
 
 
 @dataclass(frozen=True)
@@ -179,17 +180,17 @@ def _channel_groups(ctx: Context, step: ConvStep, groups: list[Group], ifm: Oper
 
 
 def _groups(ctx: Context, step: ConvStep) -> list[Group]:
-    """Parameters and packed weights of every group of array.columns output channels."""
+    """Parameters and weights of every group of array.columns output channels."""
     conv, out = step.conv, []
     for first in range(0, conv.weight.shape[0], ctx.target.array_columns):
         last = min(first + ctx.target.array_columns, conv.weight.shape[0])
         channels = _channels(ctx, conv, first, last)
         if is_depthwise(step):
-            weight, channel, tile = conv.weight[first:last, :, :, 0].transpose(1, 2, 0), first, b""
+            weight, channel, tile = conv.weight[first:last, :, :, 0].transpose(1, 2, 0), first, None
         else:
             weight, channel = _dense_weight(conv, first, last)
             depth = ctx.places[step.x].layout.channels
-            tile = pack_tile(weight, conv.dilation[1], depth, ctx.target.array_rows)
+            tile = tile_work(weight, conv.dilation[1], depth, ctx.target.array_rows)
         out.append(Group(first, last, channels, weight, channel, tile))
     return out
 

@@ -1,7 +1,9 @@
 """Plan -> Program: instructions of every step in order, with the source map."""
 from __future__ import annotations
 
+from ..errors import ProgramError
 from ..isa.encode import encode
+from ..isa.inst import Inst
 from ..quantize.qregion import QTensor
 from ..schedule.geometry import is_depthwise
 from ..schedule.plan import ConvStep, Plan, PoolStep, Step, StepPlan, result_shape
@@ -11,16 +13,22 @@ from .conv import emit_conv
 from .moves import clear, fill_border, load_input, store_result
 from .pool import emit_element, emit_pool
 from .program import Layer, Program
+from .weights import CODEC_CHOICES, encode_weights
 
 
-def emit(plan: Plan, target: Target) -> Program:
-    """The program of `plan`; deterministic: equal plans give equal bytes."""
+def emit(plan: Plan, target: Target, codec: str = "auto") -> Program:
+    """The program of `plan`; deterministic: equal plans give equal bytes.
+
+    codec: weights "raw", as "lanes", or "auto", by layer what costs less. Raises ProgramError for another one.
+    """
+    if codec not in CODEC_CHOICES:
+        raise ProgramError(f"{plan.name}: codec {codec!r} is unknown; use one of {', '.join(CODEC_CHOICES)}")
     ctx = Context(plan, target)
     for index, step in enumerate(plan.steps):
         ctx.builder.layer = index
         _emit_step(ctx, step)
     ctx.builder.control("halt")
-    code, layers = _assemble(ctx, plan)
+    code, layers = _assemble(plan, encode_weights(ctx.builder.finish(), target, codec))
     return Program(plan.name, code, plan.buffers, plan.ports, layers, target.digest)
 
 
@@ -43,14 +51,15 @@ def _emit_step(ctx: Context, plan: StepPlan) -> None:
             store_result(ctx, name, sink)
 
 
-def _assemble(ctx: Context, plan: Plan) -> tuple[bytes, tuple[Layer, ...]]:
-    instructions, owners = ctx.builder.finish()
-    pieces = [encode(i) for i in instructions]
+def _assemble(plan: Plan, instructions: list[tuple[Inst, int]]) -> tuple[bytes, tuple[Layer, ...]]:
+    pieces = [encode(instruction) for instruction, _ in instructions]
     sizes, weights = [0] * len(plan.steps), [0] * len(plan.steps)
-    for instruction, owner, piece in zip(instructions, owners, pieces):
+    for (instruction, owner), piece in zip(instructions, pieces):
         sizes[owner] += len(piece)
         if instruction.mnemonic in ("conv", "dwc"):
             weights[owner] += len(instruction.payload)
+        elif instruction.mnemonic == "wtab":
+            weights[owner] += len(piece)
     layers, start = [], 0
     tensors = {t.name: t for t in plan.tensors}
     for step, size, weight_bytes in zip(plan.steps, sizes, weights):

@@ -134,7 +134,7 @@ def _raw_weights(inst: Inst, g: Inst, target: Target) -> None:
         raise BrokenRule(error.args[0].split(": ", 1)[1] + "; repack for this ageo") from None
 
 
-def _window_inputs(outputs: int, taps: int, step: int, stride: int) -> int:
+def window_inputs(outputs: int, taps: int, step: int, stride: int) -> int:
     """Input positions along one axis that a depthwise window of `taps` visits (docs/ISA.md, Timing)."""
     if taps == 1:
         return outputs
@@ -151,7 +151,7 @@ def _window(g: Inst, target: Target) -> None:
                                      ("y", g.runs_y, g.y_step, g.run_y_stride)):
         require(runs == 1 or (stride > 0 and step % stride == 0),
                 f"{axis}_step = {step} is no multiple of run_{axis}_stride = {stride}; use one tap along {axis}")
-    columns = _window_inputs(g.width, g.runs_x, g.x_step, g.run_x_stride)
+    columns = window_inputs(g.width, g.runs_x, g.x_step, g.run_x_stride)
     require(g.runs_y == 1 or columns <= target.line_buffer_positions,
             f"{columns} input positions in a row; line_buffer.positions is {target.line_buffer_positions}, "
             "narrow the block")

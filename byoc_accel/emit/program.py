@@ -13,7 +13,7 @@ class Layer:
     """Source map entry: the bytes [start, end) of the program that belong to one layer; spans tile the program.
 
     macs counts the model's multiply-accumulates of the whole layer per run; weight_bytes the inline weight
-    payloads of the span.
+    payloads of the span and the tables (wtab) that decode them.
     """
 
     name: str

@@ -174,11 +174,24 @@ class _Lane:
         return np.repeat(steps, np.diff(asked, prepend=0)), words[:count]
 
 
+@dataclass(frozen=True)
+class Encoded:
+    """Payload of one work, and the words that the decoder asks for in each of its steps (see `Layout`)."""
+
+    payload: bytes
+    words: np.ndarray
+
+
 def encode(parts: Sequence[tuple[Table, Sequence[Work]]], shape: LaneShape) -> list[list[bytes]]:
     """Payloads of one stretch: for each part (the works that follow a wtab) those of its works, in program order.
 
     The first wtab of the stretch starts the lanes anew. Raises EncodeError for weights that a table cannot express.
     """
+    return [[work.payload for work in part] for part in encode_steps(parts, shape)]
+
+
+def encode_steps(parts: Sequence[tuple[Table, Sequence[Work]]], shape: LaneShape) -> list[list[Encoded]]:
+    """`encode` with the words of every step."""
     lanes = [_Lane(CONTROL_WORDS_AHEAD)] + [_Lane(LANE_WORDS_AHEAD) for _ in range(shape.lanes)]
     step, ends = 0, []
     for table, works in parts:
@@ -186,11 +199,9 @@ def encode(parts: Sequence[tuple[Table, Sequence[Work]]], shape: LaneShape) -> l
         _add_symbols(lanes, batch, table, step)
         ends.append(step + batch.layout.work_end)
         step += batch.layout.steps
-    steps, words = zip(*(lane.words() for lane in lanes))
-    order = np.argsort(np.concatenate(steps), kind="stable")
-    stream = np.concatenate(words)[order]
-    cuts = [np.searchsorted(np.concatenate(steps)[order], end) for end in ends]
-    return _cut(stream, cuts)
+    asked, words = (np.concatenate(x) for x in zip(*(lane.words() for lane in lanes)))
+    stream = words[np.argsort(asked, kind="stable")]
+    return _cut(stream, np.bincount(asked, minlength=step), ends)
 
 
 def _add_symbols(lanes: list[_Lane], batch: Batch, table: Table, step: int) -> None:
@@ -219,20 +230,23 @@ def _check_expressible(values: np.ndarray, sizes: np.ndarray, on: np.ndarray, ta
         raise EncodeError(f"lanes: weight {value} has no code word in the table; make one from these weights")
 
 
-def _cut(stream: np.ndarray, cuts: Sequence[np.ndarray]) -> list[list[bytes]]:
-    """Payloads that end with the first even word after each cut; zero words at the end of the stretch are left out.
+def _cut(stream: np.ndarray, words: np.ndarray, ends: Sequence[np.ndarray]) -> list[list[Encoded]]:
+    """Works that end before these steps; `words` are asked for in each step.
 
-    A word that an instruction does not need stays in the decoder for the next one.
+    A payload ends with the first even word; one that its instruction does not need stays in the decoder for the next
+    one. Zero words at the end of the stretch are left out.
     """
     used = np.flatnonzero(stream)
     length = -(-(int(used[-1]) + 1 if used.size else 0) // 2) * 2
     data = np.zeros(length, "<u2")
     data[: min(length, len(stream))] = stream[:length]
-    payloads, start = [], 0
-    for part in cuts:
-        payloads.append([])
-        for cut in part:
-            stop = min(-(-int(cut) // 2) * 2, length)
-            payloads[-1].append(data[start:stop].tobytes())
-            start = stop
-    return payloads
+    encoded: list[list[Encoded]] = []
+    step = asked = start = 0
+    for part in ends:
+        encoded.append([])
+        for end in part.tolist():
+            asked += int(words[step:end].sum())
+            stop = min(-(-asked // 2) * 2, length)
+            encoded[-1].append(Encoded(data[start:stop].tobytes(), words[step:end]))
+            step, start = end, stop
+    return encoded

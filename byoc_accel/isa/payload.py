@@ -5,6 +5,7 @@ import numpy as np
 
 from ..errors import EncodeError
 from .encode import TABLE_BYTES, parameter_bytes
+from .lane_layout import Work, conv_work
 
 
 def tile_count(runs: int, run_bytes: int, rows: int) -> int:
@@ -21,14 +22,15 @@ def pack_weights(weights: np.ndarray, rows: int) -> bytes:
     if weights.ndim != 4 or weights.dtype != np.int8:
         raise EncodeError(f"conv weights are {weights.dtype} of shape {weights.shape}; "
                           "give int8 (runs_y, runs_x, run_bytes, columns)")
-    runs_y, runs_x, run_bytes, columns = weights.shape
-    slices = -(-run_bytes // rows)
-    tiles = np.zeros((runs_y * runs_x, slices * rows, columns), np.int8)
-    tiles[:, :run_bytes] = weights.reshape(-1, run_bytes, columns)
-    tiles = tiles.reshape(runs_y * runs_x * slices, rows, columns)
-    present = tiles.any(axis=(1, 2))
-    stored = present[:, None] & _used_lanes(runs_y * runs_x, run_bytes, rows)
-    return _pad(np.packbits(present, bitorder="little").tobytes()) + _pad(tiles[stored].tobytes())
+    return pack_work(conv_work(weights, rows))
+
+
+def pack_work(work: Work) -> bytes:
+    """Codec raw of rows in tiles."""
+    starts = np.cumsum((0, *work.tiles[:-1]))
+    present = np.logical_or.reduceat(work.values.any(axis=1), starts)
+    stored = work.values if present.all() else work.values[np.repeat(present, work.tiles)]
+    return _pad(np.packbits(present, bitorder="little").tobytes()) + _pad(stored.tobytes())
 
 
 def unpack_weights(payload: bytes, runs_y: int, runs_x: int, run_bytes: int, columns: int,

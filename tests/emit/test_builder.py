@@ -11,8 +11,8 @@ def test_first_instruction_after_a_barrier_is_waited_for() -> None:
     builder.barrier()
     builder.add("load", "dma_in", (Access(0, 0, 64),), (STAGE,), binding=0, row_bytes=64)
     builder.add("post", "post", (STAGE,), (OTHER,), source_sram=1)
-    *_, load, post = builder.finish()[0]
-    assert load.signal_units == ("post",) and post.wait_units == ("dma_in",)
+    *_, load, post = builder.finish()
+    assert load.fields["signal"] == ("post",) and post.fields["wait"] == ("dma_in",)
 
 
 def test_what_a_barrier_covers_needs_no_token() -> None:
@@ -20,4 +20,4 @@ def test_what_a_barrier_covers_needs_no_token() -> None:
     builder.add("load", "dma_in", (Access(0, 0, 64),), (STAGE,), binding=0, row_bytes=64)
     builder.barrier()
     builder.add("post", "post", (STAGE,), (OTHER,), source_sram=1)
-    assert builder.finish()[0][-1].wait_units == ()
+    assert builder.finish()[-1].fields["wait"] == ()
