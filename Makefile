@@ -43,7 +43,14 @@ demo: $(VENV)/.built
 test: $(VENV)/.built
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
-bench: $(VENV)/.built
+$(VENV)/.bench: $(VENV)/.installed
+	@mkdir -p build
+	@echo "set-up: Vela and matplotlib, log in build/install_bench.log"
+	@$(PIP) install --no-build-isolation --editable '.[relay,bench]' >build/install_bench.log 2>&1 \
+	  || { tail -n 40 build/install_bench.log; exit 1; }
+	@touch $@
+
+bench: $(VENV)/.built $(VENV)/.bench
 	@mkdir -p build/bench
 	@for script in benchmarks/*.py; do \
 	  case $$script in */_*) continue;; esac; \
