@@ -18,12 +18,15 @@ TARGETS = (
     replace(load_target("reference"), sram_bytes=4096, accumulator_entries_per_bank=16),
     # Everything odd: two rows a cycle, a FIFO of 4 words with 4 bytes left over, a queue of one.
     replace(TINY, name="odd", array_rows=9, array_columns=11, sram_port_bytes=13, decoder_rows_per_cycle=2,
-            decoder_latency_cycles=0, fetch_bytes_per_cycle=24, fetch_fifo_bytes=100, fetch_queue_depth=1,
+            decoder_lane_bytes_per_cycle=5, decoder_latency_cycles=0,
+            fetch_bytes_per_cycle=24, fetch_fifo_bytes=100, fetch_queue_depth=1,
             fetch_latency_cycles=3, post_parameter_bytes_per_cycle=7, dma_bytes_per_cycle=3, dma_latency_cycles=0),
     # One fetch word in the FIFO at a time: headers and tiles are longer than the FIFO.
     replace(TINY, name="narrow", fetch_bytes_per_cycle=64, fetch_fifo_bytes=64, fetch_latency_cycles=0,
-            decoder_rows_per_cycle=32, array_latency_cycles=1, post_latency_cycles=1),
+            decoder_rows_per_cycle=32, decoder_lane_bytes_per_cycle=256, array_latency_cycles=1, post_latency_cycles=1),
     replace(TINY, name="slow_fetch", fetch_bytes_per_cycle=1, fetch_fifo_bytes=64, fetch_latency_cycles=70),
+    replace(TINY, name="slow_lanes", decoder_lane_bytes_per_cycle=2, decoder_latency_cycles=9,
+            fetch_bytes_per_cycle=32),
 )
 
 
