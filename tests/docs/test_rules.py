@@ -15,7 +15,7 @@ FREESTANDING = {"stdint.h", "stddef.h", "stdbool.h"}
 
 # The order of the pipeline: a file imports only from its own or an earlier row.
 STAGES = (
-    ("errors", "target", "isa", "lane_reader", "samples", "modelinfo"),
+    ("errors", "target", "generated", "isa", "lane_reader", "samples", "modelinfo"),
     ("region",),
     ("quantize",),
     ("schedule",),
