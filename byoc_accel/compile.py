@@ -65,7 +65,9 @@ def _count_as_model(program: Program, qregion: QRegion) -> Program:
     tensors = qregion.by_name()
     macs = {n.name: n.weight.size * tensors[n.y].shape[1] * tensors[n.y].shape[2]
             for n in qregion.nodes if isinstance(n, QConv)}
-    return replace(program, layers=tuple(replace(x, macs=macs.get(x.name.partition("#")[0], x.macs)) for x in program.layers))
+    layers = tuple(replace(layer, macs=macs.get(layer.name.partition("#")[0], layer.macs))  # "#" names a batch item
+                   for layer in program.layers)
+    return replace(program, layers=layers)
 
 
 def compile_region(region: Region, target: Target | str = "reference", *, calibration: Iterable | None = None,
