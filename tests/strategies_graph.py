@@ -12,14 +12,19 @@ from byoc_accel.region.region import (
     FLOAT32,
     Add,
     BatchNorm,
+    Concat,
     Conv2d,
+    ConvTranspose2d,
     Node,
+    Pad,
     Pool,
     Port,
     Region,
     Reshape,
     Tensor,
     Unary,
+    Upsample,
+    node_inputs,
 )
 from byoc_accel.region.verify import verify
 
@@ -86,7 +91,7 @@ class _Graph:
     def push(self, node: Node, shape: tuple[int, int, int, int]) -> None:
         self.nodes.append(node)
         self.shapes[node.y] = shape
-        self.read.update((node.x1, node.x2) if isinstance(node, Add) else (node.x,))
+        self.read.update(node_inputs(node))
 
     def names(self, kind: str) -> tuple[str, str]:
         return f"{kind}{len(self.nodes)}", f"t{len(self.nodes)}"
@@ -146,12 +151,16 @@ def _push_conv(g: _Graph) -> None:
         if not g.fits(out):
             return
     name, y = g.names("conv")
-    fan_in = kernel[0] * kernel[1] * (c // groups)
-    weight = g.rng.normal(0, 1 / np.sqrt(fan_in), (o, *kernel, c // groups)).astype(np.float32)
-    bias = g.rng.normal(0, 0.3, o).astype(np.float32) if g.integer(0, 3) else None
-    clip = g.draw(st.sampled_from([None, None, (0.0, 6.0), (0.0, np.inf), (-1.0, 0.75)]))
-    norm = _batch_norm(g.rng, o) if g.integer(0, 3) == 0 else None
+    weight, bias, clip, norm = _layer(g, (o, *kernel, c // groups))
     g.push(Conv2d(name, x, y, weight, bias, stride, padding, dilation, groups, clip, norm), out)
+
+
+def _layer(g: _Graph, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray | None, tuple | None, BatchNorm | None]:
+    """Weight, bias, clip and batch norm of a layer."""
+    weight = g.rng.normal(0, 1 / np.sqrt(np.prod(shape[1:])), shape).astype(np.float32)
+    bias = g.rng.normal(0, 0.3, shape[0]).astype(np.float32) if g.integer(0, 3) else None
+    clip = g.draw(st.sampled_from([None, None, (0.0, 6.0), (0.0, np.inf), (-1.0, 0.75)]))
+    return weight, bias, clip, _batch_norm(g.rng, shape[0]) if g.integer(0, 3) == 0 else None
 
 
 def _batch_norm(rng: np.random.Generator, o: int) -> BatchNorm:
@@ -204,6 +213,65 @@ def _push_reshape(g: _Graph) -> None:
     )
 
 
+def _push_conv_transpose(g: _Graph) -> None:
+    """Sizes from the smallest to all that a host may ask for, less than a stride behind the last reached position."""
+    x = g.operand()
+    n, h, w, c = g.shapes[x]
+    kernel = (g.integer(1, 4), g.integer(1, 4))
+    stride = (g.draw(st.sampled_from([1, 2, 2, 3])), g.draw(st.sampled_from([1, 2, 2, 3])))
+    padding = tuple(g.integer(0, min(2, k - 1)) for k in kernel)
+    full = [(size - 1) * s + k - before for size, s, k, before in zip((h, w), stride, kernel, padding)]
+    if min(full) < 1:
+        padding, full = (0, 0), [(size - 1) * s + k for size, s, k in zip((h, w), stride, kernel)]
+    out = (n, *(g.integer(max(1, f - 2), f + s - 1) for f, s in zip(full, stride)), g.channels())
+    if not g.fits(out):
+        return
+    name, y = g.names("transposed")
+    weight, bias, clip, norm = _layer(g, (out[3], *kernel, c))
+    g.push(ConvTranspose2d(name, x, y, weight, bias, stride, padding, clip, norm), out)
+
+
+def _push_concat(g: _Graph) -> None:
+    axis = g.draw(st.sampled_from([3, 3, 1, 2]))
+    xs = [g.operand()]
+    base = g.shapes[xs[0]]
+    size = base[axis]
+    for _ in range(g.integer(1, 2)):
+        alike = [n for n, s in g.shapes.items() if s[:axis] + s[axis + 1:] == base[:axis] + base[axis + 1:]]
+        x = None if len(g.inputs) < 3 and g.integer(0, 3) == 0 else g.draw(st.sampled_from(alike))
+        more = g.integer(1, 4) if x is None else g.shapes[x][axis]
+        if not g.fits((*base[:axis], size + more, *base[axis + 1:])):
+            break
+        xs.append(x or g.new_input((*base[:axis], more, *base[axis + 1:])))
+        size += more
+    if g.integer(0, 1):
+        xs.reverse()
+    name, y = g.names("concat")
+    g.push(Concat(name, tuple(xs), y, axis), (*base[:axis], size, *base[axis + 1:]))
+
+
+def _push_pad(g: _Graph) -> None:
+    x = g.operand()
+    n, h, w, c = g.shapes[x]
+    top, left, bottom, right = padding = tuple(g.integer(0, 2) for _ in range(4))
+    out = (n, top + h + bottom, left + w + right, c)
+    if not g.fits(out):
+        return
+    name, y = g.names("pad")
+    g.push(Pad(name, x, y, padding, g.draw(st.sampled_from([0.0, 0.0, 0.0, 0.75, -1.5]))), out)
+
+
+def _push_upsample(g: _Graph) -> None:
+    x = g.operand()
+    n, h, w, c = g.shapes[x]
+    factor = (g.integer(1, 3), g.integer(1, 3))
+    out = (n, h * factor[0], w * factor[1], c)
+    if not g.fits(out):
+        return
+    name, y = g.names("upsample")
+    g.push(Upsample(name, x, y, factor), out)
+
+
 def _input_shape(g: _Graph) -> tuple[int, int, int, int]:
     style = g.draw(st.sampled_from(["image", "image", "image", "trap", "dense"]))
     c = g.channels()
@@ -222,12 +290,22 @@ _STEPS = {
     "pool": _push_pool,
     "unary": _push_unary,
     "reshape": _push_reshape,
+    "transposed": _push_conv_transpose,
+    "concat": _push_concat,
+    "pad": _push_pad,
+    "upsample": _push_upsample,
 }
+
+BASIC = ("conv", "add", "pool", "unary", "reshape")
+KINDS = tuple(_STEPS)
 
 
 @st.composite
-def float_regions(draw: st.DrawFn, size: Size = SMALL) -> Region:
-    """A valid float32 Region; outputs are all tensors that nothing reads, and sometimes one that is read."""
+def float_regions(draw: st.DrawFn, size: Size = SMALL, kinds: tuple[str, ...] = KINDS) -> Region:
+    """A valid float32 Region of the given kinds of nodes (all of `KINDS`, or `BASIC`).
+
+    Outputs are all tensors that nothing reads, and sometimes one that is read.
+    """
     g = _Graph(
         draw,
         size,
@@ -235,14 +313,8 @@ def float_regions(draw: st.DrawFn, size: Size = SMALL) -> Region:
         draw(st.sampled_from([1, 1, 1, size.batch])),
     )
     g.new_input(_input_shape(g))
-    kinds = draw(
-        st.lists(
-            st.sampled_from(["conv", "conv", "conv", "add", "add", "pool", "unary", "reshape"]),
-            min_size=1,
-            max_size=size.nodes,
-        )
-    )
-    for kind in kinds:
+    weighted = [kind for kind in kinds for _ in range({"conv": 3, "add": 2}.get(kind, 1))]
+    for kind in draw(st.lists(st.sampled_from(weighted), min_size=1, max_size=size.nodes)):
         _STEPS[kind](g)
     if not g.nodes:
         _push_unary(g)

@@ -6,9 +6,9 @@
     def test(case):
         qregion, inputs = case        # inputs: list of int8 NHWC arrays
 
-`SMALL` suits tiny.toml (4x4 array, 8 KiB of SRAM), `LARGE` suits reference.toml. All node kinds, chains and
-residual graphs, several inputs and outputs, C = H = W traps, sizes that are no multiples of anything. The
-structure is drawn, so that examples shrink; weights come from NumPy with a drawn seed.
+`SMALL` suits tiny.toml (4x4 array, 8 KiB of SRAM), `LARGE` suits reference.toml. All node kinds (or those of
+`kinds`, for instance `BASIC`), chains and residual graphs, several inputs and outputs, C = H = W traps, sizes that are
+no multiples of anything. The structure is drawn, so that examples shrink; weights come from NumPy with a drawn seed.
 """
 
 from __future__ import annotations
@@ -23,12 +23,16 @@ from byoc_accel.quantize import fixedpoint
 from byoc_accel.quantize.qregion import (
     IDENTITY,
     QAdd,
+    QConcat,
     QConv,
+    QConvTranspose,
     QLut,
+    QPad,
     QPool,
     QRegion,
     QReshape,
     QTensor,
+    QUpsample,
     Requant,
 )
 from byoc_accel.quantize.verify import verify as verify_qregion
@@ -37,19 +41,25 @@ from byoc_accel.region.region import (
     FLOAT32,
     INT8,
     Add,
+    Concat,
     Conv2d,
+    ConvTranspose2d,
     Node,
+    Pad,
     Pool,
     Port,
     Region,
     Reshape,
     Tensor,
     Unary,
+    Upsample,
 )
 from byoc_accel.region.verify import verify as verify_region
-from tests.strategies_graph import LARGE, ONE_NODE, SMALL, Size, float_regions
+from tests.strategies_graph import BASIC, KINDS, LARGE, ONE_NODE, SMALL, Size, float_regions
 
 __all__ = [
+    "BASIC",
+    "KINDS",
     "LARGE",
     "ONE_NODE",
     "SMALL",
@@ -63,13 +73,16 @@ __all__ = [
 
 
 def _scales(draw: st.DrawFn, region: Region, rng: np.random.Generator) -> dict[str, tuple[float, int]]:
-    """scale (representable in float32) and zero point per tensor; maxima and reshapes keep their input's."""
+    """scale (representable in float32) and zero point per tensor; what only moves values keeps its input's."""
     out: dict[str, tuple[float, int]] = {}
     keep = {
         n.y: n.x
         for n in region.nodes
-        if isinstance(n, Reshape) or getattr(n, "kind", "") == "max" or getattr(n, "function", "") == "clip"
+        if isinstance(n, (Reshape, Pad, Upsample))
+        or getattr(n, "kind", "") == "max"
+        or getattr(n, "function", "") == "clip"
     }
+    concats = {n.y: n.xs[0] for n in region.nodes if isinstance(n, Concat)}
     for tensor in region.tensors:
         zero_point = (
             draw(st.sampled_from([-128, -5, 0, 3, 127]))
@@ -78,6 +91,10 @@ def _scales(draw: st.DrawFn, region: Region, rng: np.random.Generator) -> dict[s
         )
         scale = float(np.float32(np.exp(rng.uniform(np.log(0.01), np.log(0.1)))))
         out[tensor.name] = out[keep[tensor.name]] if tensor.name in keep else (scale, zero_point)
+        if tensor.name in concats:  # equal scales are a case of their own, with equal zero points another
+            first = out[concats[tensor.name]]
+            style = draw(st.sampled_from(["other", "scale", "both"]))
+            out[tensor.name] = {"other": (scale, zero_point), "scale": (first[0], zero_point), "both": first}[style]
     return out
 
 
@@ -86,9 +103,9 @@ def _host(port: Port, draw: st.DrawFn) -> Port:
 
 
 @st.composite
-def int8_regions(draw: st.DrawFn, size: Size = SMALL) -> Region:
+def int8_regions(draw: st.DrawFn, size: Size = SMALL, kinds: tuple[str, ...] = KINDS) -> Region:
     """A valid quantized Region, as a QNN model gives it: per-channel scales, qnn.add, raw average pools."""
-    region = draw(float_regions(size))
+    region = draw(float_regions(size, kinds))
     rng = np.random.default_rng(draw(st.integers(0, 1 << 20)))
     scales = _scales(draw, region, rng)
     nodes = tuple(_int8_node(draw, node, scales, rng) for node in region.nodes)
@@ -109,7 +126,7 @@ def _int8_node(
 ) -> Node:
     rounding = draw(st.sampled_from(["upward", "upward", "nearest", "double"]))
     clip = draw(st.sampled_from([None, None, (0.0, 127.0), (-100.0, 90.0)]))
-    if isinstance(node, Conv2d):
+    if isinstance(node, (Conv2d, ConvTranspose2d)):
         o = node.weight.shape[0]
         weight = rng.integers(-127, 128, node.weight.shape).astype(np.int8)
         spread = 74.0 * 74.0 * np.sqrt(node.weight[0].size)
@@ -133,13 +150,19 @@ def _int8_node(
     if isinstance(node, Pool):
         rounding = "upward" if rounding == "double" else rounding  # ratios above 1 would saturate there
         return replace(node, raw=node.kind == "avg" and draw(st.booleans()), rounding=rounding)
+    if isinstance(node, Concat):
+        return replace(node, rounding=rounding)
+    if isinstance(node, Pad):
+        return replace(node, value=draw(st.sampled_from([scales[node.x][1], scales[node.x][1], -128, 0, 127])))
+    if isinstance(node, Unary) and node.function != "clip" and draw(st.integers(0, 3)) == 0:
+        return replace(node, table=rng.integers(-128, 128, 256).astype(np.int8))
     return node
 
 
 @st.composite
-def qregions(draw: st.DrawFn, size: Size = SMALL) -> QRegion:
+def qregions(draw: st.DrawFn, size: Size = SMALL, kinds: tuple[str, ...] = KINDS) -> QRegion:
     """A valid QRegion with random integers throughout: every rounding, clamp, multiplier and shift style."""
-    region = draw(float_regions(size))
+    region = draw(float_regions(size, kinds))
     rng = np.random.default_rng(draw(st.integers(0, 1 << 20)))
     scales = _scales(draw, region, rng)
     nodes = tuple(_qnode(draw, node, scales, rng, region) for node in region.nodes)
@@ -162,8 +185,15 @@ def _qnode(
     region: Region,
 ):
     rounding = draw(st.sampled_from(ROUNDINGS))
-    if isinstance(node, Conv2d):
+    if isinstance(node, (Conv2d, ConvTranspose2d)):
         return _qconv(draw, node, rng, rounding)
+    if isinstance(node, Concat):
+        return _qconcat(draw, node, scales, rng, rounding)
+    if isinstance(node, Pad):
+        value = draw(st.sampled_from([scales[node.x][1], scales[node.x][1], -128, 5]))
+        return QPad(node.name, node.x, node.y, node.padding, value)
+    if isinstance(node, Upsample):
+        return QUpsample(node.name, node.x, node.y, node.factor)
     if isinstance(node, Add):
         return _qadd(draw, node, rng, rounding)
     if isinstance(node, Pool):
@@ -193,7 +223,15 @@ def _weights(draw: st.DrawFn, shape: tuple[int, ...], rng: np.random.Generator) 
     return weight.astype(np.int8)
 
 
-def _qconv(draw: st.DrawFn, node: Conv2d, rng: np.random.Generator, rounding: str) -> QConv:
+def _qconcat(draw: st.DrawFn, node: Concat, scales: dict[str, tuple[float, int]], rng: np.random.Generator,
+             rounding: str) -> QConcat:
+    requants = [None if scales[x] == scales[node.y] and draw(st.booleans())
+                else fixedpoint.from_real(float(np.exp(rng.uniform(-2, 1)))) for x in node.xs]
+    return QConcat(node.name, node.xs, node.y, node.axis, tuple(requants), rounding)
+
+
+def _qconv(draw: st.DrawFn, node: Conv2d | ConvTranspose2d, rng: np.random.Generator,
+           rounding: str) -> QConv | QConvTranspose:
     o = node.weight.shape[0]
     weight = _weights(draw, node.weight.shape, rng)
     spread = 1.0 + 74.0 * np.sqrt((weight.reshape(o, -1).astype(np.float64) ** 2).sum(1))
@@ -212,6 +250,9 @@ def _qconv(draw: st.DrawFn, node: Conv2d, rng: np.random.Generator, rounding: st
         multiplier, shift = multiplier >> narrow, shift - narrow
     if draw(st.integers(0, 4)) == 0:
         multiplier = np.where(rng.random(o) < 0.3, 0, multiplier)
+    if isinstance(node, ConvTranspose2d):
+        return QConvTranspose(node.name, node.x, node.y, weight, bias, multiplier, shift, node.stride, node.padding,
+                              rounding, _clamp(draw))
     return QConv(
         node.name,
         node.x,
@@ -313,7 +354,8 @@ def random_inputs(qregion: QRegion, seed: int) -> list[np.ndarray]:
 
 
 @st.composite
-def qregion_cases(draw: st.DrawFn, size: Size = SMALL) -> tuple[QRegion, list[np.ndarray]]:
+def qregion_cases(draw: st.DrawFn, size: Size = SMALL,
+                  kinds: tuple[str, ...] = KINDS) -> tuple[QRegion, list[np.ndarray]]:
     """A QRegion and int8 inputs for it."""
-    qregion = draw(qregions(size))
+    qregion = draw(qregions(size, kinds))
     return qregion, random_inputs(qregion, draw(st.integers(0, 1 << 20)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..errors import QuantizeError
-from ..region.region import Conv2d, Region
+from ..region.region import Conv2d, ConvTranspose2d, Region
 
 
 def require_finite(where: str, array: np.ndarray) -> None:
@@ -20,9 +20,9 @@ def require_finite(where: str, array: np.ndarray) -> None:
 def require_finite_constants(region: Region) -> None:
     """Check weight, bias and batch norm of every layer; QuantizeError names layer, index and value."""
     for node in region.nodes:
-        if not isinstance(node, Conv2d):
+        if not isinstance(node, (Conv2d, ConvTranspose2d)):
             continue
-        where = f"{region.name}: conv2d {node.name!r}"
+        where = f"{region.name}: {type(node).__name__.lower()} {node.name!r}"
         for name in ("weight", "bias", "weight_scale", "acc_scale"):
             if getattr(node, name) is not None:
                 require_finite(f"{where}: {name}", getattr(node, name))
@@ -32,7 +32,7 @@ def require_finite_constants(region: Region) -> None:
             _require_variance(where, node)
 
 
-def _require_variance(where: str, node: Conv2d) -> None:
+def _require_variance(where: str, node: Conv2d | ConvTranspose2d) -> None:
     norm = node.batch_norm
     total = norm.variance.astype(np.float64) + norm.epsilon
     if (total <= 0).any():

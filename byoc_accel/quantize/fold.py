@@ -1,4 +1,5 @@
-"""Region -> Region folds: batch norm into weights and bias, relu and clip into the layer before."""
+"""Region -> Region folds: batch norm into weights and bias, relu and clip into the layer before, pads into the one
+behind."""
 from __future__ import annotations
 
 import math
@@ -6,13 +7,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..region.region import Add, Conv2d, Node, Region, Unary, node_inputs
+from ..region import geometry
+from ..region.region import Add, Conv2d, ConvTranspose2d, Node, Pad, Pool, Region, Unary, node_inputs
 from ..region.verify import quantized
 
 
 def fold(region: Region) -> Region:
-    """All folds in order. Tensors that vanish are the ones before a folded activation."""
-    return fold_activations(fold_batch_norm(region))
+    """All folds in order. Tensors that vanish are the ones before a folded activation and behind a folded pad."""
+    return fold_pads(fold_activations(fold_batch_norm(region)))
 
 
 def fold_batch_norm(region: Region) -> Region:
@@ -20,12 +22,12 @@ def fold_batch_norm(region: Region) -> Region:
 
     Arithmetic and results are float64. `checks.require_finite_constants` has made sure that var + eps > 0.
     """
-    nodes = tuple(_fold_norm(node) if isinstance(node, Conv2d) and node.batch_norm else node
+    nodes = tuple(_fold_norm(node) if isinstance(node, (Conv2d, ConvTranspose2d)) and node.batch_norm else node
                   for node in region.nodes)
     return replace(region, nodes=nodes)
 
 
-def _fold_norm(node: Conv2d) -> Conv2d:
+def _fold_norm(node: Conv2d | ConvTranspose2d) -> Conv2d | ConvTranspose2d:
     norm = node.batch_norm
     with np.errstate(under="ignore"):
         factor = norm.gamma.astype(np.float64) / np.sqrt(norm.variance.astype(np.float64) + norm.epsilon)
@@ -36,7 +38,7 @@ def _fold_norm(node: Conv2d) -> Conv2d:
 
 
 def fold_activations(region: Region) -> Region:
-    """Merge relu and clip into the conv2d or add before them, where nothing else reads what lies between.
+    """Merge relu and clip into the convolution or add before them, where nothing else reads what lies between.
 
     On int8 tensors only where scale and zero point are equal on both sides, so that no value changes.
     """
@@ -50,10 +52,50 @@ def fold_activations(region: Region) -> Region:
             nodes.append(node)
         else:
             nodes[at] = replace(nodes[at], y=node.y, clip=_compose(nodes[at].clip, clip))
-        if isinstance(nodes[-1 if at is None else at], (Conv2d, Add)):
+        if isinstance(nodes[-1 if at is None else at], (Conv2d, ConvTranspose2d, Add)):
             producers[node.y] = len(nodes) - 1 if at is None else at
+    return _with_nodes(region, nodes)
+
+
+def _with_nodes(region: Region, nodes: list[Node]) -> Region:
+    """The region with other nodes, and without the tensors that nothing produces any more."""
     kept = {port.tensor for port in region.inputs} | {node.y for node in nodes}
     return replace(region, nodes=tuple(nodes), tensors=tuple(t for t in region.tensors if t.name in kept))
+
+
+def fold_pads(region: Region) -> Region:
+    """Merge a pad into the padding of its readers, where all of them can take it.
+
+    A conv2d takes a pad of real 0 (the zero point); a max pool takes values that cannot be a maximum, because a clip
+    in front gives nothing lower.
+    """
+    outputs = {port.tensor for port in region.outputs}
+    producers = {node.y: node for node in region.nodes}
+    readers: dict[str, list[Node]] = {}
+    for node in region.nodes:
+        for name in node_inputs(node):
+            readers.setdefault(name, []).append(node)
+    merged = {pad.y: pad for pad in region.nodes if isinstance(pad, Pad) and pad.y not in outputs
+              and all(_takes(region, reader, pad, producers.get(pad.x)) for reader in readers.get(pad.y, []))}
+    return _with_nodes(region, [_padded(node, merged[node.x]) if node_inputs(node)[0] in merged else node
+                                for node in region.nodes if node.y not in merged])
+
+
+def _takes(region: Region, reader: Node, pad: Pad, producer: Node | None) -> bool:
+    x = region.tensor(pad.x)
+    if isinstance(reader, Conv2d):
+        return pad.value == (x.zero_point or 0)
+    if not isinstance(reader, Pool) or reader.kind != "max":
+        return False
+    clip = getattr(producer, "clip", None)
+    lowest = max(-128.0 if quantized(region) else -math.inf, -math.inf if clip is None else clip[0])
+    padding = _padded(reader, pad).padding
+    counts = geometry.pool_counts(x.shape[1], x.shape[2], reader.kernel, reader.stride, padding, False)
+    return pad.value <= lowest and counts.min() > 0
+
+
+def _padded(node: Conv2d | Pool, pad: Pad) -> Conv2d | Pool:
+    return replace(node, x=pad.x, padding=tuple(a + b for a, b in zip(node.padding, pad.padding)))
 
 
 def _reader_counts(region: Region) -> dict[str, int]:
@@ -66,6 +108,8 @@ def _reader_counts(region: Region) -> dict[str, int]:
 
 def _as_clip(region: Region, node: Unary) -> tuple[float, float] | None:
     """The bounds that `node` clips to, or None when it is no clip."""
+    if node.table is not None:
+        return None
     if node.function == "clip":
         return node.args[0], node.args[1]
     if node.function != "relu":

@@ -8,7 +8,21 @@ import numpy as np
 from ..errors import QuantizeError
 from ..region import geometry
 from . import fixedpoint
-from .qregion import QAdd, QConv, QLut, QNode, QPool, QRegion, QReshape, QTensor
+from .qregion import (
+    QAdd,
+    QConcat,
+    QConv,
+    QConvTranspose,
+    QLut,
+    QNode,
+    QPad,
+    QPool,
+    QRegion,
+    QReshape,
+    QTensor,
+    QUpsample,
+    Requant,
+)
 
 
 def interpret(qregion: QRegion, inputs: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
@@ -35,7 +49,7 @@ def interpret(qregion: QRegion, inputs: Sequence[np.ndarray]) -> dict[str, np.nd
 
 def run_node(node: QNode, values: dict[str, np.ndarray], tensors: dict[str, QTensor]) -> np.ndarray:
     """The int8 result of one node."""
-    if isinstance(node, QConv):
+    if isinstance(node, (QConv, QConvTranspose)):
         return _conv(node, values[node.x], tensors)
     if isinstance(node, QAdd):
         return _add(node, values[node.x1], values[node.x2], tensors)
@@ -43,24 +57,37 @@ def run_node(node: QNode, values: dict[str, np.ndarray], tensors: dict[str, QTen
         return _pool(node, values[node.x])
     if isinstance(node, QLut):
         return node.table[values[node.x].astype(np.int64) + 128]
+    if isinstance(node, QConcat):
+        return np.concatenate([_concat_part(node, r, values[x], tensors[x], tensors[node.y])
+                               for x, r in zip(node.xs, node.requants)], node.axis)
+    if isinstance(node, QPad):
+        return geometry.pad(values[node.x], node.padding, node.value)
+    if isinstance(node, QUpsample):
+        return values[node.x].repeat(node.factor[0], 1).repeat(node.factor[1], 2)
     if isinstance(node, QReshape):
         return values[node.x].reshape((-1,) + tensors[node.y].shape[1:])
     raise QuantizeError(f"{type(node).__name__} is no node of a QRegion")
 
 
-def accumulators(node: QConv, x: np.ndarray, x_zero_point: int) -> np.ndarray:
+def accumulators(node: QConv | QConvTranspose, x: np.ndarray, x_zero_point: int,
+                 shape: tuple[int, int] | None = None) -> np.ndarray:
     """int64 accumulators sum (x - zero point) * weight + bias of int8 x; padding contributes 0.
+
+    shape: height and width of the result; a transposed convolution needs them, others do not.
 
     The sums run in float64 (BLAS), which is exact: |x - zero point| <= 255 and |weight| <= 128, so 2**53 is
     out of reach for fewer than 2**37 products.
     """
     centered = x.astype(np.float64) - x_zero_point
-    acc = geometry.convolve(centered, node.weight, node.stride, node.padding, node.dilation, node.groups)
+    if isinstance(node, QConvTranspose):
+        acc = geometry.convolve_transposed(centered, node.weight, node.stride, node.padding, shape)
+    else:
+        acc = geometry.convolve(centered, node.weight, node.stride, node.padding, node.dilation, node.groups)
     return acc.astype(np.int64) + node.bias.astype(np.int64)
 
 
-def _conv(node: QConv, x: np.ndarray, tensors: dict[str, QTensor]) -> np.ndarray:
-    acc = accumulators(node, x, tensors[node.x].zero_point)
+def _conv(node: QConv | QConvTranspose, x: np.ndarray, tensors: dict[str, QTensor]) -> np.ndarray:
+    acc = accumulators(node, x, tensors[node.x].zero_point, tensors[node.y].shape[1:3])
     scaled = fixedpoint.requantize(acc, node.multiplier, node.shift, node.rounding)
     return np.clip(scaled + tensors[node.y].zero_point, *node.clamp).astype(np.int8)
 
@@ -72,6 +99,14 @@ def _add(node: QAdd, x1: np.ndarray, x2: np.ndarray, tensors: dict[str, QTensor]
         total += fixedpoint.requantize(centered, requant.multiplier, requant.shift, node.rounding)
     out = fixedpoint.requantize(total, node.requant_out.multiplier, node.requant_out.shift, node.rounding)
     return np.clip(out + tensors[node.y].zero_point, *node.clamp).astype(np.int8)
+
+
+def _concat_part(node: QConcat, requant: Requant | None, values: np.ndarray, x: QTensor, y: QTensor) -> np.ndarray:
+    if requant is None:
+        return values
+    out = fixedpoint.requantize(values.astype(np.int64) - x.zero_point, requant.multiplier, requant.shift,
+                                node.rounding)
+    return np.clip(out + y.zero_point, fixedpoint.INT8_MIN, fixedpoint.INT8_MAX).astype(np.int8)
 
 
 def _pool(node: QPool, x: np.ndarray) -> np.ndarray:

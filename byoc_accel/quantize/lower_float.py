@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..errors import QuantizeError
-from ..region.region import Add, Conv2d, Node, Pool, Region, Reshape, Unary
+from ..region.region import Add, Concat, Conv2d, ConvTranspose2d, Node, Pad, Pool, Region, Unary
 from . import fixedpoint
 from .adds import add_at_common_scale
+from .moves import lower_concat, lower_move
 from .pools import lower_pool
-from .qregion import QAdd, QConv, QLut, QNode, QRegion, QReshape, QTensor
+from .qregion import QAdd, QConv, QConvTranspose, QLut, QNode, QPad, QRegion, QTensor
 from .tables import lookup_table
 from .weights import quantize_weights
 
@@ -31,27 +31,34 @@ def lower_float(region: Region, parameters: Parameters, power_of_two: bool) -> Q
 
 def _lower(where: str, node: Node, shapes: dict[str, tuple[int, ...]], parameters: Parameters,
            power_of_two: bool) -> QNode:
-    if isinstance(node, Conv2d):
+    if isinstance(node, (Conv2d, ConvTranspose2d)):
         return _conv(where, node, parameters, power_of_two)
     if isinstance(node, Add):
         return _add(where, node, parameters)
+    if isinstance(node, Concat):
+        return lower_concat(where, replace(node, rounding=ROUNDING), parameters)
     x, y = parameters[node.x], parameters[node.y]
     if isinstance(node, Pool):
         return lower_pool(where, replace(node, rounding=ROUNDING), shapes[node.x], x, y)
     if isinstance(node, Unary):
         return QLut(node.name, node.x, node.y, lookup_table(where, node.function, node.args, x, y))
-    if isinstance(node, Reshape):
-        return QReshape(node.name, node.x, node.y)
-    raise QuantizeError(f"{where}: {type(node).__name__} is no node of a Region")
+    if isinstance(node, Pad):
+        return QPad(node.name, node.x, node.y, node.padding, _bound(node.value, *y))
+    return lower_move(where, node)
 
 
-def _conv(where: str, node: Conv2d, parameters: Parameters, power_of_two: bool) -> QConv:
+def _conv(where: str, node: Conv2d | ConvTranspose2d, parameters: Parameters,
+          power_of_two: bool) -> QConv | QConvTranspose:
     (x_scale, _), (y_scale, _) = parameters[node.x], parameters[node.y]
     bias = np.zeros(len(node.weight)) if node.bias is None else node.bias
     q = quantize_weights(where, node.weight, bias, x_scale, y_scale, power_of_two)
     multiplier, shift = fixedpoint.from_real_channels(x_scale * q.scale / y_scale, where)
+    limits = clamp(node.clip, *parameters[node.y])
+    if isinstance(node, ConvTranspose2d):
+        return QConvTranspose(node.name, node.x, node.y, q.weight, q.bias, multiplier, shift, node.stride, node.padding,
+                              ROUNDING, limits)
     return QConv(node.name, node.x, node.y, q.weight, q.bias, multiplier, shift, node.stride, node.padding,
-                 node.dilation, node.groups, ROUNDING, clamp(node.clip, *parameters[node.y]))
+                 node.dilation, node.groups, ROUNDING, limits)
 
 
 def clamp(clip: tuple[float, float] | None, scale: float, zero_point: int) -> tuple[int, int]:

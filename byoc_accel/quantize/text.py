@@ -3,7 +3,20 @@ from __future__ import annotations
 
 from ..region.region import Port
 from ..region.text import array_text
-from .qregion import QAdd, QConv, QLut, QNode, QPool, QRegion, Requant, qnode_inputs
+from .qregion import (
+    QAdd,
+    QConcat,
+    QConv,
+    QConvTranspose,
+    QLut,
+    QNode,
+    QPad,
+    QPool,
+    QRegion,
+    QUpsample,
+    Requant,
+    qnode_inputs,
+)
 
 
 def to_text(qregion: QRegion) -> str:
@@ -36,12 +49,13 @@ def _node_text(node: QNode) -> str:
 
 
 def _parts(node: QNode) -> list[str]:
-    if isinstance(node, QConv):
-        return [f"weight {array_text(node.weight)}", f"bias {array_text(node.bias)}",
-                f"multiplier {array_text(node.multiplier)}", f"shift {array_text(node.shift)}",
-                f"stride {_join(node.stride)}", f"padding {_join(node.padding, ',')}",
-                f"dilation {_join(node.dilation)}", f"groups {node.groups}", node.rounding,
-                f"clamp {_join(node.clamp, '..')}"]
+    if isinstance(node, (QConv, QConvTranspose)):
+        parts = [f"weight {array_text(node.weight)}", f"bias {array_text(node.bias)}",
+                 f"multiplier {array_text(node.multiplier)}", f"shift {array_text(node.shift)}",
+                 f"stride {_join(node.stride)}", f"padding {_join(node.padding, ',')}"]
+        if isinstance(node, QConv):
+            parts += [f"dilation {_join(node.dilation)}", f"groups {node.groups}"]
+        return [*parts, node.rounding, f"clamp {_join(node.clamp, '..')}"]
     if isinstance(node, QAdd):
         return [f"requant {_requant_text(node.requant1)} {_requant_text(node.requant2)} "
                 f"{_requant_text(node.requant_out)}", f"left_shift {node.left_shift}", node.rounding,
@@ -55,4 +69,9 @@ def _parts(node: QNode) -> list[str]:
         return parts + (["count_include_pad"] if node.count_include_pad else [])
     if isinstance(node, QLut):
         return [f"table {array_text(node.table)}"]
-    return []
+    if isinstance(node, QConcat):
+        requants = [_requant_text(r) if r is not None else "copy" for r in node.requants]
+        return [f"axis {node.axis}", "requants", *requants, node.rounding]
+    if isinstance(node, QPad):
+        return [f"padding {_join(node.padding, ',')}", f"value {node.value}"]
+    return [f"factor {_join(node.factor)}"] if isinstance(node, QUpsample) else []

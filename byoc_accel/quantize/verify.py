@@ -9,7 +9,22 @@ from ..errors import QuantizeError
 from ..isa.table import ROUNDINGS
 from ..region import geometry
 from . import fixedpoint
-from .qregion import QAdd, QConv, QLut, QNode, QPool, QRegion, QReshape, QTensor, Requant, qnode_inputs
+from .qregion import (
+    QAdd,
+    QConcat,
+    QConv,
+    QConvTranspose,
+    QLut,
+    QNode,
+    QPad,
+    QPool,
+    QRegion,
+    QReshape,
+    QTensor,
+    QUpsample,
+    Requant,
+    qnode_inputs,
+)
 
 INT32_LIMIT = 1 << 31
 LEFT_SHIFT_MAX = 22  # 255 << 22 is the largest that stays below 2**30, so the sum of two stays in int32
@@ -69,16 +84,23 @@ def _verify_order(qregion: QRegion, tensors: dict[str, QTensor]) -> None:
         raise QuantizeError(f"{qregion.name}: no outputs; a region must produce something")
 
 
-def accumulator_bounds(node: QConv, x_zero_point: int) -> tuple[np.ndarray, np.ndarray]:
+def accumulator_bounds(node: QConv | QConvTranspose, x_zero_point: int) -> tuple[np.ndarray, np.ndarray]:
     """int64 (O,) lowest and highest accumulator of any int8 input, from the actual weights and bias.
 
-    Padding contributes 0, which lies inside.
+    Padding contributes 0, which lies inside. A position of a transposed convolution gets the taps of one phase of the
+    stride; the bounds are those of the worst phase.
     """
-    flat = node.weight.reshape(len(node.weight), -1).astype(np.int64)
-    positive, negative = np.maximum(flat, 0).sum(1), np.minimum(flat, 0).sum(1)
+    stride = node.stride if isinstance(node, QConvTranspose) else (1, 1)
     low, high = -128 - x_zero_point, 127 - x_zero_point
+    lows, highs = [], []
+    for y in range(min(stride[0], node.weight.shape[1])):
+        for x in range(min(stride[1], node.weight.shape[2])):
+            flat = node.weight[:, y::stride[0], x::stride[1]].reshape(len(node.weight), -1).astype(np.int64)
+            positive, negative = np.maximum(flat, 0).sum(1), np.minimum(flat, 0).sum(1)
+            lows.append(positive * low + negative * high)
+            highs.append(positive * high + negative * low)
     bias = node.bias.astype(np.int64)
-    return positive * low + negative * high + bias, positive * high + negative * low + bias
+    return np.min(lows, axis=0) + bias, np.max(highs, axis=0) + bias
 
 
 def _verify_conv(where: str, node: QConv, tensors: dict[str, QTensor]) -> None:
@@ -89,17 +111,37 @@ def _verify_conv(where: str, node: QConv, tensors: dict[str, QTensor]) -> None:
     if node.groups < 1 or o % node.groups or i * node.groups != x.shape[3]:
         raise QuantizeError(f"{where}: weight {node.weight.shape} in {node.groups} groups does not fit "
                             f"{x.shape[3]} input channels")
+    _verify_window(where, x, y, (kh, kw), node.stride, node.padding, node.dilation, o)
+    _verify_layer(where, node, x, y)
+
+
+def _verify_conv_transpose(where: str, node: QConvTranspose, tensors: dict[str, QTensor]) -> None:
+    x, y = tensors[node.x], tensors[node.y]
+    if node.weight.ndim != 4 or node.weight.dtype != np.int8 or 0 in node.weight.shape:
+        raise QuantizeError(f"{where}: weight {node.weight.dtype} {node.weight.shape}; give int8 OHWI")
+    if min(node.stride) < 1 or min(node.padding) < 0:
+        raise QuantizeError(f"{where}: stride {node.stride} must be 1 or more and padding {node.padding} 0 or more")
+    most = [geometry.transposed_size(n, k, s, before) + s - 1
+            for n, k, s, before in zip(x.shape[1:3], node.weight.shape[1:3], node.stride, node.padding)]
+    if (y.shape[0], y.shape[3], node.weight.shape[3]) != (x.shape[0], len(node.weight), x.shape[3]) \
+            or y.shape[1] > most[0] or y.shape[2] > most[1]:
+        raise QuantizeError(f"{where}: result {y.name!r} is {y.shape}, {x.shape} and weight {node.weight.shape} give "
+                            f"at most {(x.shape[0], *most, len(node.weight))}")
+    _verify_layer(where, node, x, y)
+
+
+def _verify_layer(where: str, node: QConv | QConvTranspose, x: QTensor, y: QTensor) -> None:
+    o = len(node.weight)
     for name, array, dtype in (("bias", node.bias, np.int32), ("multiplier", node.multiplier, np.int64),
                                ("shift", node.shift, np.int64)):
         if array.shape != (o,) or array.dtype != dtype:
             raise QuantizeError(f"{where}: {name} {array.dtype} {array.shape}; give {dtype.__name__} of {o}")
-    _verify_window(where, x, y, (kh, kw), node.stride, node.padding, node.dilation, o)
     _verify_clamp(where, node.clamp)
     _verify_rounding(where, node.rounding)
     _verify_conv_width(where, node, x, y)
 
 
-def _verify_conv_width(where: str, node: QConv, x: QTensor, y: QTensor) -> None:
+def _verify_conv_width(where: str, node: QConv | QConvTranspose, x: QTensor, y: QTensor) -> None:
     low, high = accumulator_bounds(node, x.zero_point)
     for c in range(len(low)):
         requant = Requant(int(node.multiplier[c]), int(node.shift[c]))
@@ -217,15 +259,63 @@ def _verify_lut(where: str, node: QLut, tensors: dict[str, QTensor]) -> None:
         raise QuantizeError(f"{where}: shapes {tensors[node.x].shape} and {tensors[node.y].shape} differ")
 
 
-def _verify_reshape(where: str, node: QReshape, tensors: dict[str, QTensor]) -> None:
-    x, y = tensors[node.x], tensors[node.y]
-    if x.shape[0] != y.shape[0] or math.prod(x.shape) != math.prod(y.shape):
-        raise QuantizeError(f"{where}: {x.shape} to {y.shape}; the batch axis and the size must stay")
+def _expect_same_scale(where: str, x: QTensor, y: QTensor) -> None:
     if (x.scale, x.zero_point) != (y.scale, y.zero_point):
         raise QuantizeError(f"{where}: {y.name!r} must have the scale and zero point of {x.name!r}")
 
 
-_VERIFY = {QConv: _verify_conv, QAdd: _verify_add, QPool: _verify_pool, QLut: _verify_lut,
+def _verify_concat(where: str, node: QConcat, tensors: dict[str, QTensor]) -> None:
+    y = tensors[node.y]
+    if not node.xs or node.axis not in (1, 2, 3) or len(node.requants) != len(node.xs):
+        raise QuantizeError(f"{where}: {len(node.xs)} inputs and {len(node.requants)} requants along axis {node.axis}; "
+                            "give as many of both, along axis 1, 2 or 3")
+    shapes = [tensors[x].shape for x in node.xs]
+    others = {shape[:node.axis] + shape[node.axis + 1:] for shape in [*shapes, y.shape]}
+    if len(others) > 1 or sum(shape[node.axis] for shape in shapes) != y.shape[node.axis]:
+        raise QuantizeError(f"{where}: result {y.name!r} is {y.shape}, the operands are "
+                            f"{' and '.join(map(str, shapes))} along axis {node.axis}")
+    _verify_rounding(where, node.rounding)
+    for name, requant in zip(node.xs, node.requants):
+        x = tensors[name]
+        if requant is None:
+            if (x.scale, x.zero_point) != (y.scale, y.zero_point):
+                raise QuantizeError(f"{where}: {name!r} is copied, but has another scale or zero point than {y.name!r}")
+            continue
+        _verify_requant(f"{where}: input {name!r}", requant)
+        _verify_result(f"{where}: input {name!r}", requant, max(127 - x.zero_point, 128 + x.zero_point), node.rounding,
+                       y.zero_point)
+
+
+def _verify_pad(where: str, node: QPad, tensors: dict[str, QTensor]) -> None:
+    x, y = tensors[node.x], tensors[node.y]
+    if len(node.padding) != 4 or min(node.padding) < 0 or not -128 <= node.value <= 127:
+        raise QuantizeError(f"{where}: padding {node.padding} of {node.value}; give four sizes of 0 or more and a "
+                            "value of -128 to 127")
+    top, left, bottom, right = node.padding
+    n, height, width, channels = x.shape
+    if y.shape != (n, top + height + bottom, left + width + right, channels):
+        raise QuantizeError(f"{where}: result {y.name!r} is {y.shape}, {x.shape} padded by {node.padding} is not")
+    _expect_same_scale(where, x, y)
+
+
+def _verify_upsample(where: str, node: QUpsample, tensors: dict[str, QTensor]) -> None:
+    x, y = tensors[node.x], tensors[node.y]
+    n, height, width, channels = x.shape
+    if len(node.factor) != 2 or min(node.factor) < 1 \
+            or y.shape != (n, height * node.factor[0], width * node.factor[1], channels):
+        raise QuantizeError(f"{where}: result {y.name!r} is {y.shape}, {x.shape} enlarged by {node.factor} is not")
+    _expect_same_scale(where, x, y)
+
+
+def _verify_reshape(where: str, node: QReshape, tensors: dict[str, QTensor]) -> None:
+    x, y = tensors[node.x], tensors[node.y]
+    if x.shape[0] != y.shape[0] or math.prod(x.shape) != math.prod(y.shape):
+        raise QuantizeError(f"{where}: {x.shape} to {y.shape}; the batch axis and the size must stay")
+    _expect_same_scale(where, x, y)
+
+
+_VERIFY = {QConv: _verify_conv, QConvTranspose: _verify_conv_transpose, QAdd: _verify_add, QPool: _verify_pool,
+           QLut: _verify_lut, QConcat: _verify_concat, QPad: _verify_pad, QUpsample: _verify_upsample,
            QReshape: _verify_reshape}
-_KIND: dict[type[QNode], str] = {QConv: "conv2d", QAdd: "add", QPool: "pool", QLut: "lut",
-                                 QReshape: "reshape"}
+_KIND: dict[type[QNode], str] = {kind: kind.__name__[1:].lower() for kind in _VERIFY}
+_KIND[QConv] = "conv2d"

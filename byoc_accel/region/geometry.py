@@ -74,6 +74,29 @@ def _convolve_depthwise(view: np.ndarray, weight: np.ndarray, groups: int) -> np
     return acc.reshape(view.shape[:3] + (o,))
 
 
+def transposed_size(size: int, kernel: int, stride: int, before: int) -> int:
+    """Positions of a transposed convolution along one axis that any input reaches; `before` are cut off in front."""
+    return (size - 1) * stride + kernel - before
+
+
+def convolve_transposed(x: np.ndarray, weight: np.ndarray, stride: tuple[int, int], padding: tuple[int, int],
+                        shape: tuple[int, int]) -> np.ndarray:
+    """Transposed convolution of float x (N, H, W, I) with weight (O, KH, KW, I); the result has `shape` (OH, OW).
+
+    Result position o is the sum of x[i] * weight[k] over i * stride + k - padding = o. Exact as `convolve` is.
+    """
+    weight = weight.astype(x.dtype, copy=False)
+    o, kh, kw, _ = weight.shape
+    sizes = [max((n - 1) * s + k, before + out)
+             for n, s, k, before, out in zip(x.shape[1:3], stride, (kh, kw), padding, shape)]
+    full = np.zeros((len(x), *sizes, o), x.dtype)
+    for ky in range(kh):
+        for kx in range(kw):
+            full[:, ky:ky + (x.shape[1] - 1) * stride[0] + 1:stride[0],
+                 kx:kx + (x.shape[2] - 1) * stride[1] + 1:stride[1]] += x @ weight[:, ky, kx].T
+    return full[:, padding[0]:padding[0] + shape[0], padding[1]:padding[1] + shape[1]]
+
+
 def pool_max(x: np.ndarray, kernel: tuple[int, int], stride: tuple[int, int],
              padding: tuple[int, int, int, int], lowest: float) -> np.ndarray:
     """Maximum of every window; padding holds `lowest`, the identity of max."""

@@ -13,7 +13,20 @@ from ..quantize import fixedpoint
 from ..quantize.tables import lookup_table
 from . import geometry
 from .functions import evaluate
-from .region import Add, Conv2d, Node, Pool, Region, Reshape, Tensor, Unary
+from .region import (
+    Add,
+    Concat,
+    Conv2d,
+    ConvTranspose2d,
+    Node,
+    Pad,
+    Pool,
+    Region,
+    Reshape,
+    Tensor,
+    Unary,
+    Upsample,
+)
 from .verify import quantized
 
 
@@ -56,8 +69,8 @@ def _inputs(region: Region, inputs: Mapping[str, np.ndarray] | Sequence[np.ndarr
 
 def _run_float(name: str, node: Node, values: dict[str, np.ndarray],
                tensors: dict[str, Tensor]) -> np.ndarray:
-    if isinstance(node, Conv2d):
-        return _clip(_conv_float(node, values[node.x]), node.clip)
+    if isinstance(node, (Conv2d, ConvTranspose2d)):
+        return _clip(_conv_float(node, values[node.x], tensors[node.y]), node.clip)
     if isinstance(node, Add):
         return _clip(values[node.x1] + values[node.x2], node.clip)
     if isinstance(node, Pool):
@@ -65,12 +78,19 @@ def _run_float(name: str, node: Node, values: dict[str, np.ndarray],
     if isinstance(node, Unary):
         x = values[node.x]
         return evaluate(node.function, node.args, x).astype(x.dtype)
-    return _reshape(name, node, values, tensors)
+    if isinstance(node, Concat):
+        return np.concatenate([values[x] for x in node.xs], node.axis)
+    return _move(name, node, values, tensors)
 
 
-def _reshape(name: str, node: Node, values: dict[str, np.ndarray], tensors: dict[str, Tensor]) -> np.ndarray:
+def _move(name: str, node: Node, values: dict[str, np.ndarray], tensors: dict[str, Tensor]) -> np.ndarray:
+    """Nodes that compute nothing."""
     if isinstance(node, Reshape):
         return values[node.x].reshape((-1,) + tensors[node.y].shape[1:])
+    if isinstance(node, Pad):
+        return geometry.pad(values[node.x], node.padding, node.value)
+    if isinstance(node, Upsample):
+        return values[node.x].repeat(node.factor[0], 1).repeat(node.factor[1], 2)
     raise RegionError(f"{name}: {type(node).__name__} is no node of a Region")
 
 
@@ -78,8 +98,15 @@ def _clip(x: np.ndarray, clip: tuple[float, float] | None) -> np.ndarray:
     return x if clip is None else np.clip(x, *clip).astype(x.dtype)
 
 
-def _conv_float(node: Conv2d, x: np.ndarray) -> np.ndarray:
-    y = geometry.convolve(x, node.weight, node.stride, node.padding, node.dilation, node.groups)
+def _sums(node: Conv2d | ConvTranspose2d, x: np.ndarray, y: Tensor) -> np.ndarray:
+    """The convolution alone, in x's dtype."""
+    if isinstance(node, ConvTranspose2d):
+        return geometry.convolve_transposed(x, node.weight, node.stride, node.padding, y.shape[1:3])
+    return geometry.convolve(x, node.weight, node.stride, node.padding, node.dilation, node.groups)
+
+
+def _conv_float(node: Conv2d | ConvTranspose2d, x: np.ndarray, y_tensor: Tensor) -> np.ndarray:
+    y = _sums(node, x, y_tensor)
     if node.bias is not None:
         y = y + node.bias.astype(y.dtype)
     if node.batch_norm is not None:
@@ -105,19 +132,37 @@ def _run_int8(name: str, node: Node, values: dict[str, np.ndarray],
               tensors: dict[str, Tensor]) -> np.ndarray:
     y = tensors[node.y]
     where = f"{name}: {node.name!r}"
-    if isinstance(node, Conv2d):
+    if isinstance(node, (Conv2d, ConvTranspose2d)):
         return _conv_int8(where, node, values[node.x], tensors[node.x], y)
     if isinstance(node, Add):
         return _add_int8(where, node, values, tensors)
     if isinstance(node, Pool):
         return _pool_int8(where, node, values[node.x], tensors[node.x], y)
     if isinstance(node, Unary):
-        x = tensors[node.x]
-        if node.function == "clip":
-            return _saturate(values[node.x].astype(np.int64), node.args)
-        table = lookup_table(where, node.function, node.args, (x.scale, x.zero_point), (y.scale, y.zero_point))
-        return table[values[node.x].astype(np.int64) + 128]
-    return _reshape(name, node, values, tensors)
+        return unary_table(where, node, tensors[node.x], y)[values[node.x].astype(np.int64) + 128]
+    if isinstance(node, Concat):
+        parts = [_requantized(where, node, values[x], tensors[x], y) for x in node.xs]
+        return np.concatenate(parts, node.axis)
+    return _move(name, node, values, tensors)
+
+
+def unary_table(where: str, node: Unary, x: Tensor, y: Tensor) -> np.ndarray:
+    """int8 (256,) of a quantized `node`: entry i is its result for x = i - 128."""
+    if node.table is not None:
+        return node.table
+    if node.function == "clip":  # of the stored integers
+        return np.clip(np.arange(-128, 128), *integer_clip(node.args)).astype(np.int8)
+    return lookup_table(where, node.function, node.args, (x.scale, x.zero_point), (y.scale, y.zero_point))
+
+
+def _requantized(where: str, node: Concat, values: np.ndarray, x: Tensor, y: Tensor) -> np.ndarray:
+    """One input of a concat at y's scale and zero point."""
+    if (x.scale, x.zero_point) == (y.scale, y.zero_point):
+        return values
+    requant = fixedpoint.from_real(scale_ratio(x.scale, y.scale), where)
+    centered = values.astype(np.int64) - x.zero_point
+    return _saturate(fixedpoint.requantize(centered, requant.multiplier, requant.shift, node.rounding) + y.zero_point,
+                     None)
 
 
 def _saturate(v: np.ndarray, clip: tuple[float, float] | None) -> np.ndarray:
@@ -139,17 +184,15 @@ def scale_ratio(x_scale: float, y_scale: float) -> float:
     return float(np.float32(x_scale)) / float(np.float32(y_scale))
 
 
-def _conv_int8(where: str, node: Conv2d, x: np.ndarray, x_tensor: Tensor, y: Tensor) -> np.ndarray:
-    centered = x.astype(np.float64) - x_tensor.zero_point
-    acc = geometry.convolve(centered, node.weight, node.stride, node.padding, node.dilation, node.groups)
-    acc = acc.astype(np.int64)
+def _conv_int8(where: str, node: Conv2d | ConvTranspose2d, x: np.ndarray, x_tensor: Tensor, y: Tensor) -> np.ndarray:
+    acc = _sums(node, x.astype(np.float64) - x_tensor.zero_point, y).astype(np.int64)
     if node.bias is not None:
         acc = acc + node.bias
     multiplier, shift = fixedpoint.from_real_channels(conv_ratios(node, x_tensor, y), where)
     return _saturate(fixedpoint.requantize(acc, multiplier, shift, node.rounding) + y.zero_point, node.clip)
 
 
-def conv_ratios(node: Conv2d, x: Tensor, y: Tensor) -> list[float]:
+def conv_ratios(node: Conv2d | ConvTranspose2d, x: Tensor, y: Tensor) -> list[float]:
     """Accumulator scale over y's scale per channel: acc_scale as TVM, x.scale * weight_scale in double as TFLite."""
     if node.rounding != "double":
         return [scale_ratio(s, y.scale) for s in node.acc_scale]

@@ -117,13 +117,17 @@ class Pool:
 
 @dataclass(frozen=True)
 class Unary:
-    """Elementwise function by name: "relu", "clip", "sigmoid", "tanh", ...; args are its parameters."""
+    """Elementwise function by name: "relu", "clip", "sigmoid", "tanh", ...; args are its parameters.
+
+    Quantized: with `table`, int8 (256,), y = table[x + 128] as the host computes it, and `function` is only its name.
+    """
 
     name: str
     x: str
     y: str
     function: str
     args: tuple[float, ...] = ()
+    table: np.ndarray | None = None
 
 
 @dataclass(frozen=True)

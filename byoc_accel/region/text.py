@@ -5,7 +5,21 @@ import hashlib
 
 import numpy as np
 
-from .region import Add, Conv2d, Node, Pool, Port, Region, Tensor, Unary, node_inputs
+from .region import (
+    Add,
+    Concat,
+    Conv2d,
+    ConvTranspose2d,
+    Node,
+    Pad,
+    Pool,
+    Port,
+    Region,
+    Tensor,
+    Unary,
+    Upsample,
+    node_inputs,
+)
 
 
 def array_digest(array: np.ndarray) -> str:
@@ -59,28 +73,29 @@ def _tensor_text(tensor: Tensor, names: dict[str, str]) -> str:
 def _node_text(node: Node, tensors: dict[str, str], nodes: dict[str, str]) -> str:
     operands = ", ".join(tensors[x] for x in node_inputs(node))
     parts = [f"  {nodes[node.name]}: {tensors[node.y]} = {type(node).__name__.lower()}({operands})"]
-    if isinstance(node, Conv2d):
-        parts += _conv_parts(node)
-    elif isinstance(node, Pool):
-        parts += [node.kind, f"kernel {_join(node.kernel)}", f"stride {_join(node.stride)}",
-                  f"padding {_join(node.padding, ',')}"]
-        parts += [word for word in ("count_include_pad", "raw") if getattr(node, word)]
-        parts += [node.rounding]
-    elif isinstance(node, Add):
-        parts += [_clip_text(node.clip), node.rounding]
-    elif isinstance(node, Unary):
-        parts += [node.function, *(repr(float(a)) for a in node.args)]
-    return " ".join(p for p in parts if p)
+    return " ".join(p for p in parts + _PARTS.get(type(node), lambda _: [])(node) if p)
+
+
+def _pool_parts(node: Pool) -> list[str]:
+    parts = [node.kind, f"kernel {_join(node.kernel)}", f"stride {_join(node.stride)}",
+             f"padding {_join(node.padding, ',')}"]
+    return parts + [word for word in ("count_include_pad", "raw") if getattr(node, word)] + [node.rounding]
+
+
+def _unary_parts(node: Unary) -> list[str]:
+    table = [] if node.table is None else [f"table {array_text(node.table)}"]
+    return [node.function, *(repr(float(a)) for a in node.args), *table]
 
 
 def _clip_text(clip: tuple[float, float] | None) -> str:
     return "" if clip is None else f"clip {float(clip[0])!r} {float(clip[1])!r}"
 
 
-def _conv_parts(node: Conv2d) -> list[str]:
+def _conv_parts(node: Conv2d | ConvTranspose2d) -> list[str]:
     parts = [f"weight {array_text(node.weight)}", f"stride {_join(node.stride)}",
-             f"padding {_join(node.padding, ',')}", f"dilation {_join(node.dilation)}",
-             f"groups {node.groups}"]
+             f"padding {_join(node.padding, ',')}"]
+    if isinstance(node, Conv2d):
+        parts += [f"dilation {_join(node.dilation)}", f"groups {node.groups}"]
     for name in ("bias", "weight_scale", "acc_scale"):
         if getattr(node, name) is not None:
             parts.append(f"{name} {array_text(getattr(node, name))}")
@@ -89,3 +104,15 @@ def _conv_parts(node: Conv2d) -> list[str]:
         arrays = np.stack([norm.gamma, norm.beta, norm.mean, norm.variance])
         parts.append(f"batch_norm {array_text(arrays)} epsilon {float(norm.epsilon)!r}")
     return parts + [_clip_text(node.clip), node.rounding]
+
+
+_PARTS = {
+    Conv2d: _conv_parts,
+    ConvTranspose2d: _conv_parts,
+    Pool: _pool_parts,
+    Add: lambda node: [_clip_text(node.clip), node.rounding],
+    Unary: _unary_parts,
+    Concat: lambda node: [f"axis {node.axis}", node.rounding],
+    Pad: lambda node: [f"padding {_join(node.padding, ',')}", f"value {float(node.value)!r}"],
+    Upsample: lambda node: [f"factor {_join(node.factor)}"],
+}

@@ -14,14 +14,18 @@ from .region import (
     INT8,
     Add,
     BatchNorm,
+    Concat,
     Conv2d,
+    ConvTranspose2d,
     Node,
+    Pad,
     Pool,
     Port,
     Region,
     Reshape,
     Tensor,
     Unary,
+    Upsample,
     node_inputs,
 )
 
@@ -150,6 +154,27 @@ def _verify_conv(where: str, node: Conv2d, tensors: dict[str, Tensor]) -> None:
         raise RegionError(f"{where}: weight {node.weight.shape} in {node.groups} groups does not fit "
                           f"{x.shape[3]} input channels")
     _verify_window(where, x, y, (kh, kw), node.stride, node.padding, node.dilation, o)
+    _verify_layer(where, node, x)
+
+
+def _verify_conv_transpose(where: str, node: ConvTranspose2d, tensors: dict[str, Tensor]) -> None:
+    x, y = tensors[node.x], tensors[node.y]
+    if node.weight.ndim != 4 or 0 in node.weight.shape or node.weight.shape[3] != x.shape[3]:
+        raise RegionError(f"{where}: weight {node.weight.shape}; give (O, KH, KW, {x.shape[3]})")
+    if min(node.stride) < 1 or min(node.padding) < 0:
+        raise RegionError(f"{where}: stride {node.stride} must be 1 or more and padding {node.padding} 0 or more")
+    for axis in (0, 1):
+        # The host can ask for less than one stride of positions behind the last that an input reaches.
+        most = geometry.transposed_size(x.shape[1 + axis], node.weight.shape[1 + axis], node.stride[axis],
+                                        node.padding[axis]) + node.stride[axis] - 1
+        if y.shape[1 + axis] > most:
+            raise RegionError(f"{where}: result {y.name!r} is {y.shape}, the operands give at most {most} positions "
+                              f"along axis {1 + axis}")
+    _expect_shape(where, y, (x.shape[0], *y.shape[1:3], len(node.weight)))
+    _verify_layer(where, node, x)
+
+
+def _verify_layer(where: str, node: Conv2d | ConvTranspose2d, x: Tensor) -> None:
     _verify_clip(where, node.clip)
     _verify_rounding(where, node.rounding)
     if x.dtype == INT8:
@@ -158,7 +183,7 @@ def _verify_conv(where: str, node: Conv2d, tensors: dict[str, Tensor]) -> None:
         _verify_conv_float(where, node)
 
 
-def _verify_conv_int8(where: str, node: Conv2d) -> None:
+def _verify_conv_int8(where: str, node: Conv2d | ConvTranspose2d) -> None:
     o = node.weight.shape[0]
     _expect_array(where, "weight", node.weight, node.weight.shape, (np.dtype(np.int8),))
     if node.bias is not None:
@@ -171,7 +196,7 @@ def _verify_conv_int8(where: str, node: Conv2d) -> None:
         _expect_array(where, name, array, (o,), (np.dtype(np.float32),))
 
 
-def _verify_conv_float(where: str, node: Conv2d) -> None:
+def _verify_conv_float(where: str, node: Conv2d | ConvTranspose2d) -> None:
     o = node.weight.shape[0]
     _expect_array(where, "weight", node.weight, node.weight.shape, FLOAT_TYPES)
     if node.bias is not None:
@@ -207,12 +232,17 @@ def _verify_pool(where: str, node: Pool, tensors: dict[str, Tensor]) -> None:
         raise RegionError(f"{where}: a window lies in the padding {node.padding} only; leave it to the host")
     if node.raw and (node.kind != "avg" or x.dtype != INT8):
         raise RegionError(f"{where}: raw is for averages of int8 tensors")
-    if node.kind == "max" and (x.scale, x.zero_point) != (y.scale, y.zero_point):
-        raise RegionError(f"{where}: {y.name!r} must have the scale and zero point of {x.name!r}")
+    if node.kind == "max":
+        _expect_same_scale(where, x, y)
 
 
 def _verify_unary(where: str, node: Unary, tensors: dict[str, Tensor]) -> None:
     _expect_shape(where, tensors[node.y], tensors[node.x].shape)
+    if node.table is not None:
+        if tensors[node.x].dtype != INT8:
+            raise RegionError(f"{where}: a table is for int8 tensors; drop it")
+        _expect_array(where, "table", node.table, (256,), (np.dtype(np.int8),))
+        return
     function = FUNCTIONS.get(node.function)
     if function is None:
         raise RegionError(f"{where}: no function {node.function!r}; known are {', '.join(sorted(FUNCTIONS))}")
@@ -220,20 +250,58 @@ def _verify_unary(where: str, node: Unary, tensors: dict[str, Tensor]) -> None:
         raise RegionError(f"{where}: {node.function} takes ({', '.join(function.args)}), got {node.args}")
     if node.function == "clip":
         _verify_clip(where, node.args)
-        x, y = tensors[node.x], tensors[node.y]
-        if (x.scale, x.zero_point) != (y.scale, y.zero_point):
-            raise RegionError(f"{where}: {node.y!r} must have the scale and zero point of {node.x!r}")
+        _expect_same_scale(where, tensors[node.x], tensors[node.y])
+
+
+def _expect_same_scale(where: str, x: Tensor, y: Tensor) -> None:
+    if (x.scale, x.zero_point) != (y.scale, y.zero_point):
+        raise RegionError(f"{where}: {y.name!r} must have the scale and zero point of {x.name!r}")
+
+
+def _verify_concat(where: str, node: Concat, tensors: dict[str, Tensor]) -> None:
+    if not node.xs or node.axis not in (1, 2, 3):
+        raise RegionError(f"{where}: {len(node.xs)} inputs along axis {node.axis}; give at least one, along axis 1 "
+                          "(height), 2 (width) or 3 (channels)")
+    shapes = [tensors[x].shape for x in node.xs]
+    for shape in shapes:
+        if shape[:node.axis] + shape[node.axis + 1:] != shapes[0][:node.axis] + shapes[0][node.axis + 1:]:
+            raise RegionError(f"{where}: inputs {shapes[0]} and {shape} differ beside axis {node.axis}")
+    total = sum(shape[node.axis] for shape in shapes)
+    _expect_shape(where, tensors[node.y], (*shapes[0][:node.axis], total, *shapes[0][node.axis + 1:]))
+    _verify_rounding(where, node.rounding)
+
+
+def _verify_pad(where: str, node: Pad, tensors: dict[str, Tensor]) -> None:
+    x, y = tensors[node.x], tensors[node.y]
+    if len(node.padding) != 4 or min(node.padding) < 0:
+        raise RegionError(f"{where}: padding {node.padding}; give four sizes of 0 or more (top, left, bottom, right)")
+    top, left, bottom, right = node.padding
+    n, height, width, channels = x.shape
+    _expect_shape(where, y, (n, top + height + bottom, left + width + right, channels))
+    if not math.isfinite(node.value):
+        raise RegionError(f"{where}: value {node.value}; give a finite one")
+    if x.dtype == INT8 and not (-128 <= node.value <= 127 and float(node.value).is_integer()):
+        raise RegionError(f"{where}: value {node.value}; give an integer of -128 to 127 for int8 tensors")
+    _expect_same_scale(where, x, y)
+
+
+def _verify_upsample(where: str, node: Upsample, tensors: dict[str, Tensor]) -> None:
+    x, y = tensors[node.x], tensors[node.y]
+    if len(node.factor) != 2 or min(node.factor) < 1:
+        raise RegionError(f"{where}: factor {node.factor}; give two integers of 1 or more")
+    n, height, width, channels = x.shape
+    _expect_shape(where, y, (n, height * node.factor[0], width * node.factor[1], channels))
+    _expect_same_scale(where, x, y)
 
 
 def _verify_reshape(where: str, node: Reshape, tensors: dict[str, Tensor]) -> None:
     x, y = tensors[node.x], tensors[node.y]
     if x.shape[0] != y.shape[0] or math.prod(x.shape) != math.prod(y.shape):
         raise RegionError(f"{where}: {x.shape} to {y.shape}; the batch axis and the size must stay")
-    if (x.scale, x.zero_point) != (y.scale, y.zero_point):
-        raise RegionError(f"{where}: {y.name!r} must have the scale and zero point of {x.name!r}")
+    _expect_same_scale(where, x, y)
 
 
-_VERIFY = {Conv2d: _verify_conv, Add: _verify_add, Pool: _verify_pool, Unary: _verify_unary,
+_VERIFY = {Conv2d: _verify_conv, ConvTranspose2d: _verify_conv_transpose, Add: _verify_add, Pool: _verify_pool,
+           Unary: _verify_unary, Concat: _verify_concat, Pad: _verify_pad, Upsample: _verify_upsample,
            Reshape: _verify_reshape}
-_KIND: dict[type[Node], str] = {Conv2d: "conv2d", Add: "add", Pool: "pool", Unary: "unary",
-                                Reshape: "reshape"}
+_KIND: dict[type[Node], str] = {kind: kind.__name__.lower() for kind in _VERIFY}

@@ -11,7 +11,21 @@ from hypothesis import given
 from byoc_accel.errors import QuantizeError
 from byoc_accel.quantize import fixedpoint
 from byoc_accel.quantize.interpret import accumulators
-from byoc_accel.quantize.qregion import IDENTITY, QAdd, QConv, QLut, QPool, QRegion, QReshape, QTensor, Requant
+from byoc_accel.quantize.qregion import (
+    IDENTITY,
+    QAdd,
+    QConcat,
+    QConv,
+    QConvTranspose,
+    QLut,
+    QPad,
+    QPool,
+    QRegion,
+    QReshape,
+    QTensor,
+    QUpsample,
+    Requant,
+)
 from byoc_accel.quantize.verify import accumulator_bounds, verify
 from byoc_accel.region.region import Port
 from tests.strategies_region import SMALL, qregions
@@ -208,3 +222,74 @@ def test_bounds_hold_and_are_reached(region):
         best = np.where(node.weight[0] > 0, 127, -128).astype(np.int8)[None]
         flat = replace(node, padding=(0, 0, 0, 0), dilation=(1, 1), stride=(1, 1))
         assert accumulators(flat, best, tensors[node.x].zero_point)[0, 0, 0, 0] == high[0]
+
+
+def moves(**changes) -> QRegion:
+    """x -> transposed -> padded -> enlarged; enlarged and x2 -> joined. Nodes by name may be changed."""
+    weight = np.arange(-18, 18, dtype=np.int8).reshape(3, 2, 3, 2)
+    tensors = [QTensor("x", (1, 2, 2, 2), 0.1, 3), QTensor("t", (1, 4, 4, 3), 0.2, -5),
+               QTensor("p", (1, 5, 4, 3), 0.2, -5), QTensor("u", (1, 5, 8, 3), 0.2, -5),
+               QTensor("x2", (1, 5, 8, 1), 0.4, 100), QTensor("j", (1, 5, 8, 4), 0.2, -5)]
+    nodes = [QConvTranspose("transposed", "x", "t", weight, np.array([1, 2, 3], np.int32), np.full(3, 1 << 30),
+                            np.full(3, 36), (2, 2), (0, 1), "upward", (-128, 127)),
+             QPad("padded", "t", "p", (0, 0, 1, 0), -5), QUpsample("enlarged", "p", "u", (1, 2)),
+             QConcat("joined", ("u", "x2"), "j", 3, (None, fixedpoint.from_real(2.0)), "upward")]
+    nodes = [replace(n, **changes.get(n.name, {})) for n in nodes]
+    tensors = [replace(t, **changes.get(t.name, {})) for t in tensors]
+    ports = [Port(t.name, t.shape, "int8", (0, 1, 2, 3)) for t in tensors]
+    return QRegion("moves", tuple(tensors), tuple(nodes), (ports[0], ports[4]), (ports[5],))
+
+
+MOVES = {
+    "convtranspose 'transposed': weight int16": {"transposed": {"weight": np.ones((3, 2, 3, 2), np.int16)}},
+    "stride \\(2, 0\\) must be": {"transposed": {"stride": (2, 0)}},
+    "padding \\(0, -1\\)": {"transposed": {"padding": (0, -1)}},
+    "give at most \\(1, 5, 3, 3\\)": {"transposed": {"padding": (0, 3)}},
+    "give at most \\(1, 5, 5, 5\\)": {"transposed": {"weight": np.ones((5, 2, 3, 2), np.int8)}},
+    "weight \\(3, 2, 3, 1\\)": {"transposed": {"weight": np.ones((3, 2, 3, 1), np.int8)}},
+    "bias int64": {"transposed": {"bias": np.zeros(3, np.int64)}},
+    "output channel 0: shift 63": {"transposed": {"shift": np.full(3, 63)}},
+    "clamp \\(1, 0\\)": {"transposed": {"clamp": (1, 0)}},
+    "pad 'padded': padding \\(0, 0, 1, -1\\)": {"padded": {"padding": (0, 0, 1, -1)}},
+    "of 128; give": {"padded": {"value": 128}},
+    "padded by \\(1, 0, 1, 0\\) is not": {"padded": {"padding": (1, 0, 1, 0)}},
+    "'p' must have the scale and zero point of 't'": {"t": {"zero_point": 0}},
+    "upsample 'enlarged': result 'u'": {"enlarged": {"factor": (1, 3)}},
+    "enlarged by \\(1, 0\\)": {"enlarged": {"factor": (1, 0)}},
+    "concat 'joined': 2 inputs and 1 requants": {"joined": {"requants": (None,)}},
+    "along axis 0": {"joined": {"axis": 0}},
+    "are \\(1, 5, 8, 3\\) and \\(1, 5, 8, 1\\) along axis 2": {"joined": {"axis": 2}},
+    "result 'j' is \\(1, 5, 8, 5\\)": {"j": {"shape": (1, 5, 8, 5)}},
+    "'x2' is copied, but": {"joined": {"requants": (None, None)}},
+    "input 'x2': multiplier 2147483648": {"joined": {"requants": (None, Requant(1 << 31, 31))}},
+    "input 'x2': requantize can give": {"joined": {"requants": (None, fixedpoint.from_real(2.0 ** 25))}},
+    "rounding 'even'": {"joined": {"rounding": "even"}},
+}
+
+
+def test_the_good_moves_are_good():
+    verify(moves())
+
+
+@pytest.mark.parametrize("message", list(MOVES))
+def test_broken_moves(message):
+    with pytest.raises(QuantizeError, match=message):
+        verify(moves(**MOVES[message]))
+
+
+def test_accumulators_of_a_transposed_convolution_are_bounded_per_phase():
+    """Stride 2: each position gets 4 of the 16 taps. All 16 of 4146 channels would leave int32."""
+    tall = 1 + (1 << 31) // (16 * 127 * 255)
+    weight = np.full((1, 4, 4, tall), 127, np.int8)
+    node = QConvTranspose("t", "x", "y", weight, np.zeros(1, np.int32), np.array([1 << 30]), np.array([62]), (2, 2),
+                          (1, 1), "upward", (-128, 127))
+    tensors = (QTensor("x", (1, 2, 2, tall), 1.0, -128), QTensor("y", (1, 4, 4, 1), 1.0, 0))
+    ports = [Port(t.name, t.shape, "int8", (0, 1, 2, 3)) for t in tensors]
+    region = QRegion("phases", tensors, (node,), (ports[0],), (ports[1],))
+    verify(region)
+    low, high = accumulator_bounds(node, -128)
+    assert low.tolist() == [0] and high.tolist() == [4 * tall * 127 * 255]
+    acc = accumulators(node, np.full(tensors[0].shape, 127, np.int8), -128, (4, 4))
+    assert acc.max() == high[0]
+    with pytest.raises(QuantizeError, match="output channel 0: accumulator up to"):
+        verify(replace(region, nodes=(replace(node, stride=(1, 1), padding=(0, 0)),)))

@@ -11,7 +11,22 @@ from byoc_accel.quantize.interpret import interpret as interpret_qregion
 from byoc_accel.quantize.quantize import quantize
 from byoc_accel.quantize.verify import verify as verify_qregion
 from byoc_accel.region.interpret import interpret
-from byoc_accel.region.region import INT8, Add, Conv2d, Pool, Port, Region, Reshape, Tensor, Unary
+from byoc_accel.region.region import (
+    INT8,
+    Add,
+    Concat,
+    Conv2d,
+    ConvTranspose2d,
+    Pad,
+    Pool,
+    Port,
+    Region,
+    Reshape,
+    Tensor,
+    Unary,
+    Upsample,
+    node_inputs,
+)
 from byoc_accel.region.verify import verify
 from tests.strategies_region import Size, int8_regions
 
@@ -40,14 +55,9 @@ def to_relay(region: Region):
 
     for node in region.nodes:
         y = tensors[node.y]
-        if isinstance(node, Conv2d):
-            x = tensors[node.x]
-            o, kh, kw, _ = node.weight.shape
-            acc = relay.qnn.op.conv2d(
-                relay.transpose(env[node.x], NCHW), relay.const(np.ascontiguousarray(node.weight.transpose(NCHW))),
-                i32(x.zero_point), i32(0), f32(x.scale), f32(node.weight_scale), kernel_size=(kh, kw), channels=o,
-                strides=node.stride, padding=node.padding, dilation=node.dilation, groups=node.groups,
-                data_layout="NCHW", kernel_layout="OIHW", out_dtype="int32")
+        if isinstance(node, (Conv2d, ConvTranspose2d)):
+            convolution = convolved if isinstance(node, Conv2d) else convolved_transposed
+            acc = convolution(relay, node, relay.transpose(env[node.x], NCHW), tensors[node.x], y, f32, i32)
             if node.bias is not None:
                 acc = relay.nn.bias_add(acc, relay.const(node.bias), axis=1)
             out = relay.qnn.op.requantize(acc, f32(node.acc_scale), i32(0), f32(y.scale), i32(y.zero_point), axis=1,
@@ -70,9 +80,44 @@ def to_relay(region: Region):
         elif isinstance(node, Unary):
             env[node.y] = unary(relay, node, tensors, env[node.x], f32, i32)
         else:
-            assert isinstance(node, Reshape)
-            env[node.y] = relay.reshape(env[node.x], y.shape)
+            env[node.y] = moved(relay, node, tensors, [env[x] for x in node_inputs(node)], f32, i32)
     return relay.Function(parameters, relay.Tuple([env[p.tensor] for p in region.outputs]))
+
+
+def convolved(relay, node, data, x, y, f32, i32):
+    o, kh, kw, _ = node.weight.shape
+    return relay.qnn.op.conv2d(
+        data, relay.const(np.ascontiguousarray(node.weight.transpose(NCHW))), i32(x.zero_point), i32(0), f32(x.scale),
+        f32(node.weight_scale), kernel_size=(kh, kw), channels=o, strides=node.stride, padding=node.padding,
+        dilation=node.dilation, groups=node.groups, data_layout="NCHW", kernel_layout="OIHW", out_dtype="int32")
+
+
+def convolved_transposed(relay, node, data, x, y, f32, i32):
+    """TVM cuts `padding` off the full result and appends `output_padding`; y's shape says which of the two."""
+    o, kh, kw, _ = node.weight.shape
+    over = [(x.shape[1 + a] - 1) * node.stride[a] + node.weight.shape[1 + a] - node.padding[a] - y.shape[1 + a]
+            for a in (0, 1)]
+    return relay.qnn.op.conv2d_transpose(
+        data, relay.const(np.ascontiguousarray(node.weight.transpose(3, 0, 1, 2))), i32(x.zero_point), i32(0),
+        f32(x.scale), f32(node.weight_scale), kernel_size=(kh, kw), channels=o, strides=node.stride,
+        padding=(*node.padding, *(max(n, 0) for n in over)), output_padding=tuple(max(-n, 0) for n in over),
+        data_layout="NCHW", kernel_layout="IOHW", out_dtype="int32")
+
+
+def moved(relay, node, tensors, xs, f32, i32):
+    y = tensors[node.y]
+    if isinstance(node, Concat):
+        parts = [tensors[x] for x in node.xs]
+        return relay.qnn.op.concatenate(
+            relay.Tuple(xs), relay.Tuple([f32(t.scale) for t in parts]),
+            relay.Tuple([i32(t.zero_point) for t in parts]), f32(y.scale), i32(y.zero_point), node.axis)
+    if isinstance(node, Pad):
+        top, left, bottom, right = node.padding
+        return relay.nn.pad(xs[0], ((0, 0), (top, bottom), (left, right), (0, 0)), int(node.value))
+    if isinstance(node, Upsample):
+        return relay.repeat(relay.repeat(xs[0], node.factor[0], 1), node.factor[1], 2)
+    assert isinstance(node, Reshape)
+    return relay.reshape(xs[0], y.shape)
 
 
 def unary(relay, node, tensors, x, f32, i32):
@@ -115,8 +160,10 @@ def for_relay(region: Region) -> Region:
     def convert(node):
         if isinstance(node, Pool) and node.kind == "avg":
             return replace(node, raw=True, rounding="upward")
-        if isinstance(node, Add) or getattr(node, "rounding", "") == "double":
+        if isinstance(node, (Add, Concat)) or getattr(node, "rounding", "") == "double":
             return replace(node, rounding="upward")
+        if isinstance(node, Unary) and node.table is not None:
+            return replace(node, function="relu", args=(), table=None)
         if isinstance(node, Unary) and node.function not in ("clip", "relu", "leaky_relu"):
             return replace(node, function="leaky_relu", args=(float(np.float32(0.1)),))
         return node
