@@ -99,15 +99,15 @@ class Builder:
         reads in lock-step.
         """
         slot = _Slot(mnemonic, unit, fields, b"", reads, writes, self.layer, work)
-        number = len(self._slots)
         for other in UNITS:
             if other != unit:
-                self._order(slot, number, other, chain_from)
-        self._slots.append(slot)
-        self._by_unit[unit].append(number)
+                self._order(slot, other, chain_from)
+        number = self._append(slot)
+        if chain_from >= 0 and slot.givers.get("array") == chain_from and self._slots[chain_from].chain_to == -1:
+            self._slots[chain_from].chain_to = number
         return number
 
-    def _order(self, slot: _Slot, number: int, other: str, chain_from: int) -> None:
+    def _order(self, slot: _Slot, other: str, chain_from: int) -> None:
         """Take a token from the latest conflicting instruction of unit `other`, if it is not covered yet."""
         covered = self._synced[other, slot.unit]
         for index in reversed(self._by_unit[other]):
@@ -115,15 +115,21 @@ class Builder:
                 return
             earlier = self._slots[index]
             if earlier.conflicts(slot):
+                if index != chain_from and earlier.chain_to >= 0:  # its token comes before its end, that of a sync not
+                    index = self._append(self._token_slot(other, (), ()))
+                    earlier = self._slots[index]
+                elif index != chain_from:
+                    earlier.chain_to = -2  # somebody needs its end: no early token
                 earlier.signal += (slot.unit,)
                 slot.wait += (other,)
                 slot.givers[other] = index
                 self._synced[other, slot.unit] = index
-                if index == chain_from and earlier.chain_to == -1:
-                    earlier.chain_to = number
-                elif index != chain_from:
-                    earlier.chain_to = -2  # somebody needs its end: no early token
                 return
+
+    def _append(self, slot: _Slot) -> int:
+        self._slots.append(slot)
+        self._by_unit[slot.unit].append(len(self._slots) - 1)
+        return len(self._slots) - 1
 
     def barrier(self) -> None:
         """Wait until every unit is idle."""
@@ -191,9 +197,7 @@ class Builder:
         self._by_unit = {unit: [i for i, s in enumerate(self._slots) if s.unit == unit] for unit in UNITS}
 
     def _sync(self, unit: str, wait: tuple[str, ...], signal: tuple[str, ...]) -> None:
-        slot = self._token_slot(unit, wait, signal)
-        self._by_unit[unit].append(len(self._slots))
-        self._slots.append(slot)
+        self._append(self._token_slot(unit, wait, signal))
 
     def finish(self) -> tuple[Draft, ...]:
         """All instructions in program order."""
