@@ -89,10 +89,11 @@ def split_window(kernel: tuple[int, int], taps: Taps, size: tuple[int, int], tar
             columns = _widest(rows, k_x, (s_y, s_x), (d_y, d_x), width, target)
             if columns:
                 cycles = _cycles((k_y, k_x), (rows, columns), (s_y, s_x), (d_y, d_x), (height, width), target)
-                choices.append((cycles, swapped, rows, columns))
+                passes = -(-k_y // rows) * -(-k_x // columns)
+                choices.append((cycles, passes, swapped, rows, columns))
     if not choices:
         raise ScheduleError(f"depthwise window {kernel}: no cut fits the array")
-    _, swapped, rows, columns = min(choices)
+    *_, swapped, rows, columns = min(choices)
     return Split(rows, columns, swapped)
 
 
@@ -121,7 +122,7 @@ def _cycles(kernel: tuple[int, int], cut: tuple[int, int], stride: tuple[int, in
         for first_x in range(0, kernel[1], cut[1]):
             taps = (min(cut[0], kernel[0] - first_y), min(cut[1], kernel[1] - first_x))
             visits = [_inputs(n, t, s // d if t > 1 else s) for n, t, s, d in zip(size, taps, stride, dilation)]
-            decode = -(-taps[0] * taps[1] // target.decoder_rows_per_cycle)
+            decode = -(-taps[0] * taps[1] // target.decoder_rows_per_cycle) + target.decoder_latency_cycles
             total += max(size[0] * size[1], visits[0] * visits[1], decode)
     return total
 
