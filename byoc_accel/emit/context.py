@@ -82,15 +82,19 @@ class Context:
     def source(self, plan: StepPlan, name: str, row: int, stage_row: int, block: Block, register: int) -> Operand:
         """First operand of a block, from tensor row `row` on.
 
-        A staging buffer holds whole padded rows, from tensor row `stage_row` on; `register` is the one in use for
-        tensors in SRAM.
+        A staging buffer holds whole padded rows, or strips of them, from tensor row `stage_row` on; `register` is the
+        one in use for tensors in SRAM. Positions of strips are those of the result.
         """
         place, stage = self.places[name], plan.stage(name)
         layout = place.layout
         if stage is None:
-            return Operand(place.start(None, row), layout.pitch_bytes, layout.channels, register,
+            return Operand(place.start(None, row), layout.pitch_bytes, layout.position_bytes, register,
                            self.place_access(name))
         base, access = self.stage_access(stage, block)
+        if stage.strips is not None:
+            pitch = stage.strips.columns * layout.channels
+            return Operand(base + (row - stage_row) * pitch, pitch, stage.bytes // stage.strips.count,
+                           block.stage_register, access)
         return Operand(base + (row - stage_row) * layout.pitch_bytes + layout.border[1] * layout.channels,
                        layout.pitch_bytes, layout.channels, block.stage_register, access)
 

@@ -9,10 +9,10 @@ from ..errors import ScheduleError
 from ..isa.lane_layout import Work
 from ..quantize.qregion import QConv
 from ..schedule.geometry import block_input_rows, is_depthwise
-from ..schedule.plan import ConvStep, Place, StepPlan, result_shape
+from ..schedule.plan import ConvStep, Place, StepPlan, Strips, result_shape
 from .array import Area, Taps, convolve, depthwise, tile_work
 from .context import Block, Context, Operand
-from .moves import load_stage, store_stage, tight
+from .moves import load_stage, load_strips, store_stage, tight
 from .post import Channels, Grid, Tail, post, set_channels, set_grid, set_tail
 
 # Address registers of a blocked step. Register 0 always reads as zero.
@@ -50,7 +50,7 @@ def emit_conv(ctx: Context, plan: StepPlan) -> None:
     """All blocks of a convolution; weights of a blocked step are stored once, inside a hardware loop."""
     step = plan.step
     assert isinstance(step, ConvStep)
-    groups = _groups(ctx, step)
+    groups = _groups(ctx, step, _strips(ctx, plan, step))
     set_tail(ctx, _tail(ctx, step, None))
     if plan.blocks.count == 1:
         turn = Turn(Block(), looped=False)
@@ -117,12 +117,22 @@ def _registers(ctx: Context, plan: StepPlan, step: ConvStep) -> tuple[dict[int, 
     return loads, others
 
 
+def _strips(ctx: Context, plan: StepPlan, step: ConvStep) -> Strips | None:
+    """How the input lies where the array reads it."""
+    stage = plan.stage(step.x)
+    return ctx.places[step.x].layout.strips if stage is None else stage.strips
+
+
 def _load(ctx: Context, plan: StepPlan, step: ConvStep, turn: Turn) -> None:
     """Fill the staging buffers of a block."""
-    if plan.stage(step.x) is not None:
+    stage = plan.stage(step.x)
+    if stage is not None:
         layout = ctx.places[step.x].layout
         rows = min(block_input_rows(step, plan.blocks.rows), layout.rows)
-        load_stage(ctx, plan, step.x, -step.conv.padding[0], rows, turn.block, turn.register(IFM), padded=True)
+        if stage.strips is not None:
+            load_strips(ctx, step, stage, rows, turn.block, turn.register(IFM))
+        else:
+            load_stage(ctx, plan, step.x, -step.conv.padding[0], rows, turn.block, turn.register(IFM), padded=True)
     if step.residual is not None and step.residual != step.x and plan.stage(step.residual) is not None:
         load_stage(ctx, plan, step.residual, 0, plan.blocks.rows, turn.block, turn.register(RESIDUAL), padded=False)
 
@@ -139,7 +149,7 @@ def _compute(ctx: Context, plan: StepPlan, step: ConvStep, groups: list[Group], 
     _, width, _ = result_shape(step, ctx.tensors[step.y])
     for x in range(0, width, plan.blocks.columns):
         area = Area(0, x, plan.blocks.rows, min(plan.blocks.columns, width - x))
-        _channel_groups(ctx, step, groups, ifm, ofm, tail, area)
+        _channel_groups(ctx, step, groups, ifm, ofm, tail, area, _strips(ctx, plan, step))
 
 
 def _store(ctx: Context, plan: StepPlan, step: ConvStep, turn: Turn) -> None:
@@ -162,10 +172,12 @@ def _tail(ctx: Context, step: ConvStep, residual: Operand | None) -> Tail:
 
 
 def _channel_groups(ctx: Context, step: ConvStep, groups: list[Group], ifm: Operand, ofm: Operand, tail: Tail,
-                    area: Area) -> None:
+                    area: Area, strips: Strips | None) -> None:
     """One item per group of array.columns output channels; items take turns in the accumulator banks."""
     conv = step.conv
     taps = Taps(conv.stride, conv.dilation, (-conv.padding[0], -conv.padding[1]))
+    if strips is not None:  # one run per position, its strip begins where the kernel does
+        taps = Taps((conv.stride[0], 1), (1, 1), (-conv.padding[0], 0))
     for group in groups:
         set_channels(ctx, group.channels)
         acc_base, swapped = ctx.next_bank(), False
@@ -179,8 +191,8 @@ def _channel_groups(ctx: Context, step: ConvStep, groups: list[Group], ifm: Oper
              acc_base=acc_base, positions=area.positions, residual_address=residual, chain_from=number)
 
 
-def _groups(ctx: Context, step: ConvStep) -> list[Group]:
-    """Parameters and weights of every group of array.columns output channels."""
+def _groups(ctx: Context, step: ConvStep, strips: Strips | None) -> list[Group]:
+    """Parameters and weights of every group of array.columns output channels; over strips a kernel is one run."""
     conv, out = step.conv, []
     for first in range(0, conv.weight.shape[0], ctx.target.array_columns):
         last = min(first + ctx.target.array_columns, conv.weight.shape[0])
@@ -189,6 +201,8 @@ def _groups(ctx: Context, step: ConvStep) -> list[Group]:
             weight, channel, tile = conv.weight[first:last, :, :, 0].transpose(1, 2, 0), first, None
         else:
             weight, channel = _dense_weight(conv, first, last)
+            if strips is not None:
+                weight = weight.reshape(len(weight), 1, 1, -1)
             depth = ctx.places[step.x].layout.channels
             tile = tile_work(weight, conv.dilation[1], depth, ctx.target.array_rows)
         out.append(Group(first, last, channels, weight, channel, tile))

@@ -1,7 +1,7 @@
 """Data movement: loads, stores and borders, as instructions."""
 from __future__ import annotations
 
-from ..schedule.plan import Layout, Place, Source, StepPlan, result_shape
+from ..schedule.plan import ConvStep, Layout, Place, Source, Stage, StepPlan, Strips, result_shape
 from .builder import Access
 from .context import Block, Context
 
@@ -9,7 +9,50 @@ from .context import Block, Context
 def load_input(ctx: Context, name: str) -> None:
     """Copy a whole input tensor from its buffer into its SRAM place, inside its border."""
     place, source = ctx.places[name], dict(ctx.plan.sources)[name]
+    if place.layout.strips is not None:
+        _load_input_strips(ctx, place, source, place.layout.strips)
+        return
     _transfer(ctx, "load", source.buffer, source.offset, tight(place.layout), place, 0, place.layout.height)
+
+
+def _load_input_strips(ctx: Context, place: Place, source: Source, strips: Strips) -> None:
+    """Load an input as strips: those of one width together, narrower ones beside the left and right border."""
+    layout = place.layout
+    spans = [(max(0, first), min(layout.width, first + strips.columns))
+             for first in (i * strips.step - layout.border[1] for i in range(strips.count))]
+    first = 0
+    while first < strips.count:
+        size = spans[first][1] - spans[first][0]
+        last = first + 1
+        while last < strips.count and spans[last][1] - spans[last][0] == size and (
+                spans[last][0] - spans[last - 1][0] == strips.step):
+            last += 1
+        skipped = spans[first][0] - (first * strips.step - layout.border[1])
+        if size > 0:
+            row = layout.width * layout.channels
+            ctx.builder.add(
+                "load", "dma_in", (Access(source.buffer, source.offset, source.offset + layout.height * row),),
+                (ctx.sram(place.address, layout.bytes),), binding=source.buffer,
+                external_offset=source.offset + spans[first][0] * layout.channels,
+                sram_address=place.address + layout.offset(0, first) + skipped * layout.channels,
+                row_bytes=size * layout.channels, rows=layout.height, planes=last - first, external_row_stride=row,
+                sram_row_stride=layout.pitch_bytes, external_plane_stride=strips.step * layout.channels,
+                sram_plane_stride=layout.position_bytes)
+        first = last
+
+
+def load_strips(ctx: Context, step: ConvStep, stage: Stage, rows: int, block: Block, register: int) -> None:
+    """Fill a staging buffer of strips with the `rows` padded rows behind the first output row."""
+    place, strips = ctx.places[step.x], stage.strips
+    assert strips is not None and place.buffer is not None
+    layout = place.layout
+    pitch = strips.columns * layout.channels
+    address, access = ctx.stage_access(stage, block)
+    ctx.builder.add("load", "dma_in", (ctx.place_access(step.x),), (access,), binding=place.buffer,
+                    external_offset=place.address + layout.offset(-step.conv.padding[0], -step.conv.padding[1]),
+                    external_reg=register, sram_address=address, sram_reg=block.stage_register, row_bytes=pitch,
+                    rows=rows, planes=strips.count, external_row_stride=layout.pitch_bytes, sram_row_stride=pitch,
+                    external_plane_stride=strips.step * layout.channels, sram_plane_stride=rows * pitch)
 
 
 def store_result(ctx: Context, name: str, sink: Source) -> None:
@@ -76,8 +119,12 @@ def clear(ctx: Context, name: str, value: int) -> None:
 
 
 def fill_border(ctx: Context, name: str) -> None:
-    """Write a tensor's zero point into its border, wherever it lives."""
+    """Write a tensor's zero point into its border, wherever it lives; with strips, everywhere."""
     place = ctx.places[name]
+    if place.layout.strips is not None:
+        ctx.builder.add("fill", "dma_in", (), (ctx.place_access(name),), value=place.layout.value,
+                        sram_address=place.address, row_bytes=place.layout.bytes)
+        return
     for start, size, rows, stride in _border_pieces(place.layout):
         if place.in_sram:
             address = place.address + start

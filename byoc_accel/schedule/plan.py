@@ -9,8 +9,22 @@ from .ports import Buffer, HostPort
 
 
 @dataclass(frozen=True)
+class Strips:
+    """How the input of a convolution lies so that all rows of its kernel are one contiguous run: `count` strips, one
+    per output column; strip i holds, row after row, the `columns` positions from i * `step` on, borders included.
+
+    Positions that several output columns read are stored several times.
+    """
+
+    count: int
+    columns: int
+    step: int
+
+
+@dataclass(frozen=True)
 class Layout:
-    """How a tensor of `height` x `width` x `channels` lies in a memory: row-major NHWC with a physical border.
+    """How a tensor of `height` x `width` x `channels` lies in a memory: row-major NHWC with a physical border, or as
+    `strips`.
 
     border is (top, left, bottom, right) positions that hold `value`, so that address generators never test for
     edges.
@@ -21,11 +35,19 @@ class Layout:
     channels: int
     border: tuple[int, int, int, int] = (0, 0, 0, 0)
     value: int = 0
+    strips: Strips | None = None
 
     @property
     def pitch_bytes(self) -> int:
-        """Bytes from one row to the next."""
+        """Bytes from one row to the next (of the same strip)."""
+        if self.strips is not None:
+            return self.strips.columns * self.channels
         return (self.border[1] + self.width + self.border[3]) * self.channels
+
+    @property
+    def position_bytes(self) -> int:
+        """Bytes from one position, or strip, to the next."""
+        return self.channels if self.strips is None else self.rows * self.pitch_bytes
 
     @property
     def rows(self) -> int:
@@ -33,16 +55,20 @@ class Layout:
 
     @property
     def bytes(self) -> int:
-        return self.rows * self.pitch_bytes
+        return self.rows * self.pitch_bytes * (1 if self.strips is None else self.strips.count)
 
     @property
     def is_tight(self) -> bool:
-        """True when the tensor's bytes are contiguous."""
+        """True when the tensor has no border."""
         return self.border == (0, 0, 0, 0)
 
     def offset(self, y: int, x: int) -> int:
-        """Bytes from the start to position (y, x) of the tensor itself; borders have negative coordinates."""
-        return (self.border[0] + y) * self.pitch_bytes + (self.border[1] + x) * self.channels
+        """Bytes from the start to position (y, x) of the tensor itself; borders have negative coordinates.
+
+        In strips: to the first position of row y in the strip of output column x.
+        """
+        left = self.border[1] if self.strips is None else 0
+        return (self.border[0] + y) * self.pitch_bytes + (left + x) * self.position_bytes
 
 
 @dataclass(frozen=True)
@@ -83,7 +109,7 @@ class Place:
 
     def position_bytes(self, part: Part | None) -> int:
         """Bytes from one position along x to the next."""
-        return self.layout.channels * (part.step[1] if part is not None else 1)
+        return self.layout.position_bytes * (part.step[1] if part is not None else 1)
 
 
 @dataclass(frozen=True)
@@ -137,7 +163,7 @@ Step = Union[ConvStep, PoolStep, ElementStep]
 
 @dataclass(frozen=True)
 class Stage:
-    """SRAM buffer that holds one block of an external operand of a step.
+    """SRAM buffer that holds one block of an external operand of a step, as rows or as strips.
 
     With `StepPlan.stage_spacing_bytes` there is a second one at that distance, for the blocks of odd number.
     """
@@ -145,6 +171,7 @@ class Stage:
     tensor: str
     address: int
     bytes: int
+    strips: Strips | None = None
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,10 @@ from ..target import Target
 from .alloc import Overflow, Request, allocate
 from .batch import item_name, split_batch
 from .geometry import block_input_rows, cut, first_cut, layouts
-from .plan import Blocks, ElementStep, Place, Plan, Source, Stage, Step, StepPlan, result_shape, step_inputs
+from .plan import Blocks, ElementStep, Place, Plan, Source, Stage, Step, StepPlan, Strips, result_shape, step_inputs
 from .ports import Buffer, HostPort
 from .steps import Steps, lifetimes, make_steps
+from .strips import strips
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,22 @@ class _Tables:
         self.inputs = {p.tensor for p in single.inputs}
         self.outputs = [p.tensor for p in single.outputs]
         self.layouts = layouts(self.steps.steps, self.steps.tensors)
+        self.strips = {index: found for index in range(len(self.steps.steps)) if (found := self._strips(index))}
+        for index, found in self.strips.items():
+            name = self.steps.steps[index].x
+            if not self.is_external(name):
+                self.layouts[name] = replace(self.layouts[name], strips=found)
         self.lifetimes = lifetimes(self.steps, set(self.outputs))
+
+    def _strips(self, index: int) -> Strips | None:
+        """Strips of the first operand of step `index`, which only a load can make."""
+        step = self.steps.steps[index]
+        readers = sum(step.x in step_inputs(other) for other in self.steps.steps)
+        aliased = step.x in self.steps.aliases or step.x in self.steps.aliases.values()
+        if not self.is_external(step.x) and (step.x not in self.inputs or readers > 1 or aliased):
+            return None
+        return strips(step, self.layouts[step.x], self.steps.tensors[step.y], self.draft.cuts[index],
+                      self.is_external(step.x), self.target)
 
     def is_external(self, tensor: str) -> bool:
         return self.steps.root(tensor) in self.draft.external
@@ -61,7 +77,9 @@ class _Tables:
         if self.is_external(step.x):
             layout = self.layouts[step.x]
             rows = min(block_input_rows(step, blocks.rows), layout.rows)
-            sizes[step.x] = rows * layout.pitch_bytes
+            staged = replace(layout, height=rows, border=(0, layout.border[1], 0, layout.border[3]),
+                             strips=self.strips.get(index))
+            sizes[step.x] = staged.bytes
         _, width, channels = result_shape(step, self.steps.tensors[step.y])
         for name in (*step_inputs(step)[1:], step.y):
             if self.is_external(name) and name not in sizes:
@@ -220,7 +238,8 @@ def _step_plans(tables: _Tables, addresses: dict[str, int], places: dict[str, Pl
     for index, step in enumerate(tables.steps.steps):
         sizes = tables.stage_bytes(index)
         offsets, set_bytes, sets = tables.stage_set(index)
-        stages = tuple(Stage(n, addresses[_stage_name(index)] + offset, sizes[n]) for n, offset in offsets.items())
+        stages = tuple(Stage(n, addresses[_stage_name(index)] + offset, sizes[n],
+                             tables.strips.get(index) if n == step.x else None) for n, offset in offsets.items())
         upcoming = tables.steps.steps[index:index + 2]  # loads are issued one step ahead
         loads = dict.fromkeys(root(n) for s in upcoming for n in step_inputs(s))
         loads = tuple(n for n in loads if n in tables.inputs and n not in loaded and places[n].in_sram)

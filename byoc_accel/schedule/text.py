@@ -1,7 +1,7 @@
 """Deterministic text of a Plan, for golden tests and for reading."""
 from __future__ import annotations
 
-from .plan import Place, Plan, StepPlan, step_inputs
+from .plan import Place, Plan, StepPlan, Strips, step_inputs
 
 
 def to_text(plan: Plan) -> str:
@@ -18,7 +18,12 @@ def _place(place: Place) -> str:
     layout = place.layout
     where = f"sram+{place.address}" if place.in_sram else f"buffer {place.buffer}+{place.address}"
     border = "" if layout.is_tight else f" border {layout.border} = {layout.value}"
-    return f"{layout.height}x{layout.width}x{layout.channels} at {where} {layout.bytes} B{border}"
+    shape = f"{layout.height}x{layout.width}x{layout.channels}"
+    return f"{shape} at {where} {layout.bytes} B{border}{_strips(layout.strips)}"
+
+
+def _strips(strips: Strips | None) -> str:
+    return "" if strips is None else f" in {strips.count} strips of {strips.columns} columns, step {strips.step}"
 
 
 def _step(plan: StepPlan, places: dict[str, Place]) -> list[str]:
@@ -29,7 +34,7 @@ def _step(plan: StepPlan, places: dict[str, Place]) -> list[str]:
     lines = [" ".join([f"step {step.name}: {kind}", *extras, f"({', '.join(step_inputs(step))}) -> {step.y}",
                        f"in {blocks.count} x {blocks.rows} rows x {blocks.columns} columns"])]
     twice = f", again {plan.stage_spacing_bytes} B further" if plan.stage_spacing_bytes else ""
-    lines += [f"  stage {s.tensor} at sram+{s.address} {s.bytes} B{twice}" for s in plan.stages]
+    lines += [f"  stage {s.tensor} at sram+{s.address} {s.bytes} B{_strips(s.strips)}{twice}" for s in plan.stages]
     lines += [f"  load {name}" for name in plan.loads] + [f"  border {name}" for name in plan.fills]
     lines += [f"  store {name} -> buffer {sink.buffer}+{sink.offset}" for name, sink in plan.stores]
     return lines

@@ -1,0 +1,63 @@
+"""Inputs of few channels stored as strips: interpret = program, resident and staged, with every kind of edge."""
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from byoc_accel.quantize.prune import prune
+from byoc_accel.schedule.schedule import schedule
+from byoc_accel.target import load_target
+from tests import qregions as q
+from tests.differential.machines import check
+
+REFERENCE, TINY = load_target("reference"), load_target("tiny")
+
+
+def _in_strips(region, target) -> tuple[bool, bool]:
+    """Whether the first layer's input is stored as strips as a whole, and whether its stage is."""
+    plan = schedule(prune(region), target)
+    return (any(place.layout.strips is not None for _, place in plan.places),
+            any(stage.strips is not None for step in plan.steps for stage in step.stages))
+
+
+@pytest.mark.parametrize("x, kernel, options", [
+    ((1, 49, 10, 1), (40, 10, 4, 1), {"stride": (2, 2), "padding": (4, 1, 5, 1)}),
+    ((1, 9, 11, 2), (33, 3, 3, 2), {"padding": q.SAME}),
+    ((1, 11, 9, 1), (16, 5, 5, 1), {"padding": (2, 4, 3, 0), "stride": (3, 1)}),  # several strips of other widths
+    ((1, 9, 9, 1), (16, 3, 4, 1), {}),
+    ((1, 7, 6, 1), (70, 3, 7, 1), {"padding": (0, 6, 0, 6)}),  # strips with one position of the input
+    ((1, 6, 5, 3), (64, 3, 3, 3), {"padding": (1, 0, 0, 2), "stride": (1, 2)}),
+    ((1, 8, 1, 1), (20, 3, 1, 1), {"padding": (1, 0, 1, 0)}),
+    ((2, 6, 6, 1), (16, 3, 3, 1), {"padding": q.SAME}),
+])
+def test_whole_input(x, kernel, options):
+    region = q.one_conv(x, kernel, **options)
+    assert _in_strips(region, REFERENCE) == (True, False)
+    check(region, REFERENCE)
+
+
+@pytest.mark.parametrize("x, kernel, options", [
+    ((1, 100, 90, 1), (12, 5, 3, 1), {"padding": (2, 1, 2, 1)}),
+    ((1, 100, 90, 1), (12, 5, 3, 1), {"padding": (0, 2, 3, 0), "stride": (2, 2)}),
+    ((1, 120, 80, 1), (12, 4, 3, 1), {}),
+])
+def test_blocks(x, kernel, options):
+    """The input stays outside; each block loads the strips of its rows."""
+    region = q.one_conv(x, kernel, **options)
+    assert _in_strips(region, TINY) == (False, True)
+    check(region, TINY)
+
+
+def test_input_with_another_reader_stays_in_rows():
+    region = q.one_conv((1, 9, 9, 1), (16, 3, 4, 1))
+    second = replace(region.nodes[0], name="again", y="z")
+    tensors = (*region.tensors, replace(region.tensors[1], name="z"))
+    both = q.region("both", list(tensors), [*region.nodes, second], ["x"], ["y", "z"])
+    assert _in_strips(both, REFERENCE) == (False, False)
+    check(both, REFERENCE)
+
+
+def test_wide_rows_stay_rows():
+    """16 channels fill the lanes of a tile, so strips would only take more loads."""
+    assert _in_strips(q.one_conv((1, 9, 9, 16), (16, 3, 3, 16), padding=q.SAME), REFERENCE) == (False, False)
