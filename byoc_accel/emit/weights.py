@@ -101,11 +101,10 @@ def _encode_stretch(layers: list[list[_Item]], target: Target, may_be_raw: bool,
                     tables: dict[int, Inst]) -> None:
     """Payloads and tables of one stretch."""
     lanes = _encode_lanes(layers, target)
-    raw: list[list[_Item]] = []
-    if may_be_raw:
-        raw = [layer for layer in layers if _may_be_raw(layer, layers, lanes, target)]
+    may = [may_be_raw and _may_be_raw(position, layers, lanes, target) for position in range(len(layers))]
+    raw = [layer for layer, yes in zip(layers, may) if yes]
     if raw:
-        others = [layer for layer in layers if layer not in raw]
+        others = [layer for layer, yes in zip(layers, may) if not yes]
         rest = _encode_lanes(others, target)
         before = [_lane_cost(layer, lanes, target) for layer in layers]
         after = [*(_raw_cost(layer, target) for layer in raw), *(_lane_cost(layer, rest, target) for layer in others)]
@@ -147,11 +146,11 @@ def _less(a: _Cost, b: _Cost) -> bool:
     return a[0] < b[0] / (1 + ACCURACY) or (a[0] <= b[0] * (1 + ACCURACY) and a[1] < b[1])
 
 
-def _may_be_raw(layer: list[_Item], layers: list[list[_Item]], lanes: _Lanes, target: Target) -> bool:
+def _may_be_raw(position: int, layers: list[list[_Item]], lanes: _Lanes, target: Target) -> bool:
     """Whether raw costs less than lanes does, without what a neighbour would have to pay instead."""
+    layer, following = layers[position], layers[position + 1:position + 2]
     cycles, size = _lane_cost(layer, lanes, target)
-    following = layers[layers.index(layer) + 1:]
-    if layer is layers[0] and following:  # the lanes' first two words
+    if position == 0 and following:  # the lanes' first two words
         size -= 4 * target.array_columns * target.decoder_rows_per_cycle
     if layer[0].number in lanes.tables and following and following[0][0].number not in lanes.tables:
         size -= WTAB_BYTES

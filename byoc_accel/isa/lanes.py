@@ -19,6 +19,7 @@ WORD_BITS = 16
 LANE_WORDS_AHEAD = 2  # before a symbol a lane has asked for this many words beyond those it has begun
 CONTROL_WORDS_AHEAD = 3  # the same for the control lane, whose symbols have up to 2 + array.rows bits
 TABLE_COST_BITS = 8 * 20  # a wtab instruction
+LAYERS_PER_TABLE = 256  # so that the search is linear in the layers; a table more costs 20 bytes
 
 
 @dataclass(frozen=True)
@@ -112,25 +113,22 @@ def choose_table(works: Sequence[Work], shape: LaneShape) -> tuple[Table, Batch]
 def plan_tables(layers: Sequence[Sequence[Work]], shape: LaneShape) -> list[tuple[Table, int]]:
     """Tables for the layers of a stretch in order, each with the number of layers that it serves (one `wtab` each).
 
-    Consecutive layers share a table where that saves more than a wtab costs.
+    Up to LAYERS_PER_TABLE consecutive layers share a table where that saves more than a wtab costs.
     """
     kinds, counts = [], []
     for works in layers:
         table, batch = choose_table(works, shape)
         kinds.append((table.centre, table.masks))
         counts.append(batch.counts)
-    best, cut = [0.0], [0]
+    best, cut, alike = np.zeros(len(layers) + 1), [0], 0
+    before = np.concatenate([np.zeros((1, len(EXTRA_BITS)), np.int64), np.cumsum(counts, axis=0)])
     for stop in range(1, len(layers) + 1):
-        options = []
-        total = np.zeros(len(EXTRA_BITS), np.int64)
-        for start in range(stop - 1, -1, -1):
-            if kinds[start] != kinds[stop - 1]:
-                break
-            total = total + counts[start]
-            options.append((best[start] + _entropy_bits(total) + TABLE_COST_BITS, start))
-        cost, start = min(options)
-        best.append(cost)
-        cut.append(start)
+        if kinds[stop - 1] != kinds[alike]:
+            alike = stop - 1
+        start = max(alike, stop - LAYERS_PER_TABLE)
+        costs = best[start:stop] + _entropy_bits(before[stop] - before[start:stop]) + TABLE_COST_BITS
+        cut.append(start + int(np.argmin(costs)))
+        best[stop] = costs.min()
     tables: list[tuple[Table, int]] = []
     stop = len(layers)
     while stop:
@@ -140,9 +138,10 @@ def plan_tables(layers: Sequence[Sequence[Work]], shape: LaneShape) -> list[tupl
     return tables
 
 
-def _entropy_bits(counts: np.ndarray) -> float:
-    used = counts[counts > 0]
-    return float(used @ (np.log2(max(used.sum(), 1)) - np.log2(used)))
+def _entropy_bits(counts: np.ndarray) -> np.ndarray:
+    """Bits of the symbols counted in each row of `counts` under an ideal code of their own."""
+    totals = counts.sum(axis=1, keepdims=True)
+    return (counts * (np.log2(np.maximum(totals, 1)) - np.log2(np.maximum(counts, 1)))).sum(axis=1)
 
 
 class _Lane:

@@ -2,8 +2,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator, Sequence
 
 from ..errors import ScheduleError
+from ..quantize.qregion import QTensor
 from ..target import Target
 from .geometry import uses_accumulators
 from .plan import Place, Plan, StepPlan, result_shape, step_inputs
@@ -12,22 +14,23 @@ from .plan import Place, Plan, StepPlan, result_shape, step_inputs
 def verify(plan: Plan, target: Target) -> None:
     """Raise ScheduleError when `plan` cannot be right on `target`."""
     places = dict(plan.places)
-    produced = {name for name, _ in plan.sources}
-    for index, step in enumerate(plan.steps):
+    shapes = {t.name: t for t in plan.tensors}
+    produced = {_root(places[name]) for name, _ in plan.sources}
+    for step, alive in zip(plan.steps, _alive(plan, places)):
         for name in step_inputs(step.step):
-            if _root(places[name]) not in {_root(places[n]) for n in produced}:
+            if _root(places[name]) not in produced:
                 raise ScheduleError(f"step {step.step.name!r}: reads {name!r} before it is produced")
-        produced.add(step.step.y)
-        _verify_blocks(step, plan, target)
-        _verify_step_memory(index, plan, places, target)
+        produced.add(_root(places[step.step.y]))
+        _verify_blocks(step, shapes[step.step.y], target)
+        _verify_step_memory(step, [(name, places[name]) for name in alive], plan, target)
 
 
 def _root(place: Place) -> tuple[int | None, int]:
     return place.buffer, place.address
 
 
-def _verify_blocks(step: StepPlan, plan: Plan, target: Target) -> None:
-    height, width, _ = result_shape(step.step, next(t for t in plan.tensors if t.name == step.step.y))
+def _verify_blocks(step: StepPlan, y: QTensor, target: Target) -> None:
+    height, width, _ = result_shape(step.step, y)
     rows, count, columns = step.blocks.rows, step.blocks.count, step.blocks.columns
     if not (rows <= height <= rows * count and rows * (count - 1) < height and 1 <= columns <= width):
         raise ScheduleError(f"step {step.step.name!r}: {count} blocks of {rows} rows do not cover {height} rows")
@@ -37,39 +40,38 @@ def _verify_blocks(step: StepPlan, plan: Plan, target: Target) -> None:
                             f"{target.accumulator_entries_per_bank} accumulator entries of a bank")
 
 
-def _verify_step_memory(index: int, plan: Plan, places: dict[str, Place], target: Target) -> None:
-    """Ranges in use during step `index`: its operands and stages, and all that later steps still read."""
+def _verify_step_memory(step: StepPlan, alive: Sequence[tuple[str, Place]], plan: Plan, target: Target) -> None:
+    """Ranges in use during `step`: its operands and stages, and all that later steps still read."""
     ranges: dict[tuple[int, int], str] = {}
-    for name in _alive(index, plan, places):
-        place = places[name]
+    for name, place in alive:
         if place.in_sram:
             ranges[place.address, place.address + place.layout.bytes] = name
-    for stage in plan.steps[index].stages:
-        for start in {stage.address, stage.address + plan.steps[index].stage_spacing_bytes}:
+    for stage in step.stages:
+        for start in {stage.address, stage.address + step.stage_spacing_bytes}:
             ranges[start, start + stage.bytes] = f"stage of {stage.tensor}"
     if plan.border_row_bytes:
         ranges[plan.border_row_address, plan.border_row_address + plan.border_row_bytes] = "border row"
-    step = plan.steps[index].step.name
     end_before, name_before = 0, ""
     for (start, end), name in sorted(ranges.items()):
         if start < end_before:
-            raise ScheduleError(f"step {step!r}: {name!r} and {name_before!r} overlap in SRAM at byte {start}")
+            raise ScheduleError(f"step {step.step.name!r}: {name!r} and {name_before!r} overlap in SRAM at byte {start}")
         if end > target.sram_bytes:
-            raise ScheduleError(f"step {step!r}: {name!r} ends at byte {end}, the SRAM has {target.sram_bytes} B")
+            raise ScheduleError(f"step {step.step.name!r}: {name!r} ends at byte {end}, the SRAM has {target.sram_bytes} B")
         end_before, name_before = end, name
 
 
-def _alive(index: int, plan: Plan, places: dict[str, Place]) -> set[str]:
-    """One tensor name per storage that holds a value needed during step `index` or read by a later one."""
-    events: dict[str, list[int]] = defaultdict(list)
-    for number, step in enumerate(plan.steps):
-        events[step.step.y].append(number)
-        for name in step_inputs(step.step):
-            events[name].append(number)
-    alive: dict[tuple[int | None, int], str] = {}
+def _alive(plan: Plan, places: dict[str, Place]) -> Iterator[list[str]]:
+    """For every step, one tensor name per storage that holds a value needed during it or read by a later one."""
+    spans: dict[str, tuple[int, int]] = {}
     sources = {name for name, _ in plan.sources}
-    for name, steps in events.items():
-        first = min(steps) - 1 if name in sources else min(steps)  # loads are issued one step ahead
-        if first <= index <= max(steps):
-            alive.setdefault(_root(places[name]), name)
-    return set(alive.values())
+    for number, step in enumerate(plan.steps):
+        for name in (step.step.y, *step_inputs(step.step)):
+            first = spans[name][0] if name in spans else number - (name in sources)  # loads start one step ahead
+            spans[name] = first, number
+    begins: dict[int, list[str]] = defaultdict(list)
+    for name, (first, _) in spans.items():
+        begins[max(first, 0)].append(name)
+    alive: list[str] = []
+    for number in range(len(plan.steps)):
+        alive = [name for name in (*alive, *begins[number]) if number <= spans[name][1]]
+        yield list({_root(places[name]): name for name in reversed(alive)}.values())
