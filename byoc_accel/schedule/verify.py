@@ -51,12 +51,12 @@ def _verify_step_memory(step: StepPlan, alive: Sequence[tuple[str, Place]], plan
             ranges[start, start + stage.bytes] = f"stage of {stage.tensor}"
     if plan.border_row_bytes:
         ranges[plan.border_row_address, plan.border_row_address + plan.border_row_bytes] = "border row"
-    end_before, name_before = 0, ""
+    where, end_before, name_before = f"step {step.step.name!r}", 0, ""
     for (start, end), name in sorted(ranges.items()):
         if start < end_before:
-            raise ScheduleError(f"step {step.step.name!r}: {name!r} and {name_before!r} overlap in SRAM at byte {start}")
+            raise ScheduleError(f"{where}: {name!r} and {name_before!r} overlap in SRAM at byte {start}")
         if end > target.sram_bytes:
-            raise ScheduleError(f"step {step.step.name!r}: {name!r} ends at byte {end}, the SRAM has {target.sram_bytes} B")
+            raise ScheduleError(f"{where}: {name!r} ends at byte {end}, the SRAM has {target.sram_bytes} B")
         end_before, name_before = end, name
 
 
