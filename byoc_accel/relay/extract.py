@@ -22,7 +22,7 @@ from ..support.candidate import (
 )
 from .constants import ConstantEvaluator
 from .graph import Graph
-from .patterns import Match, channel_axis, channel_vector, per_channel_operand
+from .patterns import Match, channel_axis, channel_vector, per_channel_operand, scale_layout
 
 _ROUNDINGS = {"UPWARD": "upward", "TONEAREST": "nearest"}
 INT8_LOW, INT8_HIGH = -128, 127
@@ -88,6 +88,20 @@ def dense(ex: Extractor, match: Match) -> Candidate:
         str(match.result), node.op, graph.value(node.inputs[0]), graph.value(match.result), "", kernel_layout,
         ex.constant(node.inputs[1]), (1, 1), (0, 0, 0, 0), (1, 1), 1)
     return _with_tail(ex, match, _with_scales(ex, match, candidate))
+
+
+def scale(ex: Extractor, match: Match) -> Candidate:
+    """A factor and an offset per channel of a tensor that no convolution wrote: a depthwise 1x1 of weight 1."""
+    graph, layout = ex.graph, scale_layout(ex.graph, match.anchor)
+    (data,) = (i for i in graph.nodes[match.anchor].inputs if not graph.nodes[i].constant)
+    x, axis = graph.value(data), layout.index("C")
+    if x.shape[axis] is None:
+        return ex.other(match.anchor, "the number of channels is unknown at compile time")
+    candidate = ConvCandidate(
+        str(match.result), graph.nodes[match.anchor].op, x, graph.value(match.result), layout,
+        "OIHW" if "H" in layout else "OIW", np.ones((x.shape[axis],) + (1,) * (len(layout) - 1), x.dtype), (1, 1),
+        (0, 0, 0, 0), (1, 1), x.shape[axis])
+    return _with_tail(ex, match, _affine(ex, candidate, match.anchor, data, axis))
 
 
 def _replace(candidate: ConvCandidate, **changes: object) -> ConvCandidate:
@@ -330,5 +344,5 @@ def _padding(values: Sequence[int], spatial: int) -> tuple[int, int, int, int]:
 
 
 _EXTRACT: dict[str, Callable[[Extractor, Match], Candidate]] = {
-    "conv": conv, "qnn.conv": conv, "dense": dense, "qnn.dense": dense, "add": add, "qnn.add": add,
+    "conv": conv, "qnn.conv": conv, "dense": dense, "qnn.dense": dense, "scale": scale, "add": add, "qnn.add": add,
     "pool": pool, "raw_pool": pool, "unary": unary, "view": view, "boundary": boundary}

@@ -12,7 +12,7 @@ PATH = "docs/SUPPORTED_OPS.md"
 
 #: Kind in support.ops.TABLE -> patterns.
 KINDS: dict[str, tuple[str, ...]] = {
-    "convolution": ("conv",), "dense": ("dense",), "quantized convolution": ("qnn.conv",),
+    "convolution": ("conv", "scale"), "dense": ("dense",), "quantized convolution": ("qnn.conv",),
     "quantized dense": ("qnn.dense",), "add": ("add",), "quantized add": ("qnn.add",),
     "pooling": ("pool", "raw_pool"), "elementwise": ("unary",), "reshape and transpose": ("view",),
     "quantize and dequantize": ("boundary",)}
@@ -20,7 +20,7 @@ KINDS: dict[str, tuple[str, ...]] = {
 
 def describe(pattern: Pattern) -> str:
     """One line: anchors, what may come before, what may follow."""
-    parts = [" | ".join(f"`{op}`" for op in pattern.anchors)]
+    parts = [" | ".join(f"`{op}`" for op in pattern.anchors) + pattern.operands]
     if pattern.head:
         before = f"`{pattern.head}`"
         parts.insert(0, f"{before} then" if pattern.head_required else f"[{before}]")

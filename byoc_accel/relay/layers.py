@@ -27,9 +27,16 @@ class Layer:
         return self.match.result
 
     @property
+    def is_scale(self) -> bool:
+        """Whether it only scales and shifts channels."""
+        return self.match.pattern.name == "scale"
+
+    @property
     def is_anchor(self) -> bool:
-        """Whether a region may consist of this layer alone. A lone float add would only lose precision."""
+        """Whether a region may consist of this layer alone. A lone float add or scale would only lose precision."""
         c = self.candidate
+        if self.is_scale:
+            return False
         return isinstance(c, ANCHORS) and (c.quantized if isinstance(c, AddCandidate) else True)
 
 

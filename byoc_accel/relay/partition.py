@@ -106,7 +106,8 @@ def _report(model: str, found: Sequence[Found], named: Sequence[Sequence[_Named]
     rows = []
     for root, regions in zip(found, named):
         owner = {i: n.symbol for n in regions for i in _nodes(n)}
-        rows += op_rows(root.graph, owner, root.reasons)
+        scales = {f.match.anchor for n in regions for f in n.region.draft.group.layers if f.is_scale}
+        rows += op_rows(root.graph, owner, root.reasons, scales)
     everything = [n for regions in named for n in regions]
     macs = {n.symbol: sum(row.macs for row in rows if row.region == n.symbol) for n in everything}
     return PartitionReport(

@@ -29,16 +29,21 @@ class Stage:
 
 @dataclass(frozen=True)
 class Pattern:
-    """`head` may stand between the anchor and its data operand (required when `head_required`)."""
+    """`head` may stand between the anchor and its data operand (required when `head_required`).
+
+    operands: what the manual says about those of the anchor.
+    """
 
     name: str
     anchors: tuple[str, ...]
     tail: tuple[Stage, ...] = ()
     head: str = ""
     head_required: bool = False
+    operands: str = ""
 
 
-_AFFINE = Stage("affine", ("nn.bias_add", "add", "multiply", "subtract", "divide"), per_channel=True, repeat=True)
+SCALES = ("add", "multiply", "subtract", "divide")  # by a constant that varies along the channels only
+_AFFINE = Stage("affine", ("nn.bias_add", *SCALES), per_channel=True, repeat=True)
 _CLAMP = Stage("clamp", ("nn.relu", "clip"), repeat=True)
 _BIAS = Stage("affine", ("nn.bias_add", "add"), per_channel=True)
 _REQUANTIZE = Stage("requantize", ("qnn.requantize",), required=True)
@@ -55,6 +60,7 @@ PATTERNS: tuple[Pattern, ...] = (
     Pattern("qnn.add", ("qnn.add",), (_CLAMP,)),
     Pattern("conv", ("nn.conv2d", "nn.conv1d"), (_AFFINE, _CLAMP), head="nn.pad"),
     Pattern("dense", ("nn.dense", "nn.matmul"), (_AFFINE, _CLAMP)),
+    Pattern("scale", SCALES, (_AFFINE, _CLAMP), operands=" of a layer's result and a constant per channel"),
     Pattern("raw_pool", ("nn.avg_pool2d", "nn.global_avg_pool2d", "mean"), (_TO_INT8,), head="cast",
             head_required=True),
     Pattern("pool", POOLS),
@@ -113,6 +119,8 @@ class Matcher:
         if node.constant or not node.inputs:
             return None
         if pattern.name == "add" and any(self.graph.nodes[i].constant for i in node.inputs):
+            return None
+        if pattern.name == "scale" and scale_layout(self.graph, anchor) is None:
             return None
         head = self._head(pattern, node.inputs[0], taken)
         if pattern.head_required and head is None:
@@ -174,6 +182,18 @@ def per_channel_operand(graph: Graph, user: int, data: int, axis: int | None) ->
     return other if all(i == axis for i in varies) else None
 
 
+def scale_layout(graph: Graph, anchor: int) -> str | None:
+    """Data layout that makes the binary op `anchor` one of a tensor and a constant per channel, or None."""
+    node = graph.nodes[anchor]
+    data = [i for i in node.inputs if not graph.nodes[i].constant]
+    if len(node.inputs) != 2 or len(data) != 1:
+        return None
+    rank = len(graph.value(data[0]).shape)
+    fitting = [layout for layout in ("NCHW", "NHWC", "NCW", "NWC") if len(layout) == rank
+               and per_channel_operand(graph, anchor, data[0], layout.index("C")) is not None]
+    return fitting[0] if len(fitting) == 1 else None  # a scalar fits them all
+
+
 def channel_vector(array: np.ndarray, channels: int) -> np.ndarray:
     """A per-channel constant as float64 or int64 (channels,)."""
     wide = np.asarray(array, np.float64 if array.dtype.kind == "f" else np.int64)
@@ -181,7 +201,7 @@ def channel_vector(array: np.ndarray, channels: int) -> np.ndarray:
 
 
 def channel_axis(graph: Graph, anchor: int) -> int | None:
-    """Axis of the output channels in the result of a conv or dense, None for a layout without one."""
+    """Axis of the output channels in the result of a conv, dense or scale, None for a layout without one."""
     rank = len(graph.value(anchor).shape)
     op = graph.nodes[anchor].op
     if op.endswith(("dense", "matmul")):
@@ -190,4 +210,7 @@ def channel_axis(graph: Graph, anchor: int) -> int | None:
         attrs = graph.attrs(anchor)
         layout = str(attrs.out_layout) or str(attrs.data_layout)
         return layout.index("C") if len(layout) == rank and "C" in layout else None
+    if op in SCALES:
+        layout = scale_layout(graph, anchor)
+        return None if layout is None else layout.index("C")
     return None

@@ -95,7 +95,7 @@ def _weak(graph: Graph, group: Group) -> list[tuple[Layer, str]]:
     weak: list[tuple[Layer, str]] = []
     for layer in group.layers:
         passive = isinstance(layer.candidate, (ViewCandidate, UnaryCandidate, BoundaryCandidate))
-        if not passive or layer.result not in outputs:
+        if not layer.is_scale and not (passive and layer.result in outputs):
             continue
         (x,) = layer.operands
         reads_input = x not in results

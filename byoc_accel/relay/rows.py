@@ -1,8 +1,9 @@
 """Rows of the report: one per op that runs."""
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 
 from tvm import relay
 
@@ -11,8 +12,11 @@ from .graph import Graph
 from .layers import node_macs
 
 
-def op_rows(graph: Graph, owner: Mapping[int, str], reasons: Mapping[int, str]) -> list[OpRow]:
-    """Rows in execution order. owner: region symbol by node; reasons: for the nodes of the host."""
+def op_rows(graph: Graph, owner: Mapping[int, str], reasons: Mapping[int, str], scales: Set[int]) -> list[OpRow]:
+    """Rows in execution order. owner: region symbol by node; reasons: for the nodes of the host.
+
+    scales: nodes that start a channel scale which became a layer of its own; it multiplies once per element.
+    """
     rows = []
     counts: Counter[str] = Counter()
     for node in graph.nodes:
@@ -24,7 +28,8 @@ def op_rows(graph: Graph, owner: Mapping[int, str], reasons: Mapping[int, str]) 
         region = owner.get(node.index, "")
         if node.op.startswith("@wia_"):
             region = node.op[1:]
-        rows.append(OpRow(name, node.op, node_macs(graph, node.index), region,
+        macs = math.prod(graph.value(node.index).shape) if node.index in scales else node_macs(graph, node.index)
+        rows.append(OpRow(name, node.op, macs, region,
                           "" if region else reasons.get(node.index, "it stays on the host")))
     return rows
 

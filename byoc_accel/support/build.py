@@ -29,6 +29,8 @@ from .view import Shape4, View
 from .weights import ohwi
 
 PERMS = {"NHWC": views.NHWC, "NCHW": views.NCHW, "NWC": views.NHWC, "NCW": views.NCHW}
+#: Elementwise ops whose convolution has weights of 1.
+SCALES = ("multiply", "add", "subtract", "divide")
 #: How `rounding="tflite"` requantizes; see docs/numerics.md.
 TFLITE_ROUNDING = {"qnn.conv2d": "double", "qnn.dense": "upward", "qnn.add": "double"}
 
@@ -247,7 +249,7 @@ def _add_conv(b: _Builder, c: ConvCandidate) -> None:
     if c.quantized and b.tensors[x].zero_point != c.x_scale.zero_point:
         b.conflict(c.name, c.x.name, f"the zero point changes from {b.tensors[x].zero_point} to "
                                      f"{c.x_scale.zero_point}")
-    name = b.new_name("conv2d" if c.layout else "dense")
+    name = b.new_name("scale" if c.op in SCALES else "conv2d" if c.layout else "dense")
     scale = (c.requantize.y.scale, c.requantize.y.zero_point) if c.quantized else None
     node = Conv2d(name, x, name, weight, stride=c.strides, padding=c.padding, dilation=c.dilation, groups=c.groups,
                   clip=c.clip, **(_quantized_fields(b, c) if c.quantized else _float_fields(c)))
