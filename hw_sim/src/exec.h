@@ -52,11 +52,6 @@ static inline uint64_t wia_extent(uint64_t count_1, uint64_t stride_1, uint64_t 
     return (count_1 - 1u) * stride_1 + (count_2 - 1u) * stride_2 + row;
 }
 
-static inline uint64_t wia_ceil_div(uint64_t value, uint64_t by)
-{
-    return (value + by - 1u) / by;
-}
-
 /* The 0..3 padding bytes after `bytes` bytes are zero. */
 static inline bool wia_padding_zero(const uint8_t *at, uint64_t bytes)
 {

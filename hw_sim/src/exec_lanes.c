@@ -11,8 +11,8 @@
 
 enum { NO_ENTRY = 0, FIRST_ENTRY = 1 }; /* numbers of entries count from 1 */
 
-/* One decoded instruction. `words_at` and `values_at` are offsets in the cache: for each tile a uint16 of its row
- * groups, then one of the words of each step; rows x columns weights of each tile with a pass. */
+/* One decoded instruction. `steps_at` and `values_at` are offsets in the cache: for each tile a uint32
+ * that says if it has a pass, and a wia_sim_steps_t; rows x columns weights of each tile with a pass. */
 typedef struct {
     uint32_t offset;    /* in the program; entries ascend, as code runs first in that order */
     uint32_t runs;
@@ -20,7 +20,7 @@ typedef struct {
     uint32_t before;    /* entry of the instruction before it in its stretch, NO_ENTRY if it is the first */
     uint32_t carried;   /* words that the decoder held before it */
     uint32_t unused;
-    uint64_t words_at;
+    uint64_t steps_at;
     uint64_t values_at;
 } entry_t;
 
@@ -29,8 +29,13 @@ typedef struct {
     uint64_t key;       /* of the machine and program that it belongs to */
     uint64_t entries;
     uint64_t data_at;
-    uint64_t unused;
+    uint64_t widths;    /* of the machine, as far as wia_sim_steps_t depends on them */
 } head_t;
+
+static wia_sim_steps_t *steps_at(uint32_t *at)
+{
+    return (wia_sim_steps_t *)(void *)at;
+}
 
 static head_t *head_of(const wia_sim_t *sim)
 {
@@ -47,9 +52,9 @@ static uint64_t data_bytes(const wia_target_t *target, bool values, uint64_t run
 {
     uint64_t slices = wia_ceil_div(run_rows, target->array_rows);
     uint64_t steps = wia_ceil_div(target->array_rows, target->decoder_rows_per_cycle);
-    uint64_t words = runs * slices * (1u + steps) * 2u; /* below 2^8 * 2^8 * 2^24 * 2^6 * 2 */
+    uint64_t words = runs * slices * (1u + WIA_STEPS_WORDS(steps)); /* below 2^8 * 2^8 * 2^24 * 2^5 */
 
-    return wia_ceil_div(words, 8u) * 8u + (values ? wia_ceil_div(runs * run_rows * columns, 8u) * 8u : 0u);
+    return wia_ceil_div(words, 2u) * 8u + (values ? wia_ceil_div(runs * run_rows * columns, 8u) * 8u : 0u);
 }
 
 size_t wia_sim_cache_size(const wia_sim_desc_t *desc, const uint8_t *code, size_t code_bytes)
@@ -94,15 +99,17 @@ static bool cache_ready(wia_sim_t *sim)
     uint64_t key = (uint64_t)sim->program.code_bytes << 24 | (uint64_t)sim->target.array_columns << 16 |
                    (uint64_t)sim->target.array_rows << 8 | sim->target.decoder_rows_per_cycle << 2 |
                    (uint64_t)(wia_arithmetic(sim) ? 2 : 0) | 1u;
+    uint64_t widths = (uint64_t)sim->target.fetch_bytes_per_cycle << 32 | sim->target.decoder_lane_bytes_per_cycle;
 
     if (head == NULL || sim->program.cache_bytes < sizeof *head)
         return false;
     if (head->key == 0u) {
         head->key = key;
+        head->widths = widths;
         head->entries = 0u;
         head->data_at = sim->program.cache_bytes / 8u * 8u;
     }
-    return head->key == key && head->data_at <= sim->program.cache_bytes;
+    return head->key == key && head->widths == widths && head->data_at <= sim->program.cache_bytes;
 }
 
 void wia_lanes_reset(wia_sim_t *sim)
@@ -182,7 +189,8 @@ static void decode_again(wia_sim_t *sim, const uint8_t *bytes, const wia_ageo_t 
     wia_lanes_begin(&sim->lanes, bytes + WIA_BYTES_CONV, work.fields.payload_bytes, work.fields.columns);
     for (run = 0; run < work.runs; run++)
         for (slice = 0; (uint64_t)slice * sim->target.array_rows < work.run_rows; slice++)
-            (void)wia_lanes_tile(&sim->lanes, wia_tile_rows(sim, &work, slice), sim->replay.values, sim->replay.words);
+            (void)wia_lanes_tile(&sim->lanes, wia_tile_rows(sim, &work, slice), sim->replay.values,
+                                 steps_at(sim->replay.steps + 1)->words);
     (void)wia_lanes_end(&sim->lanes);
 }
 
@@ -220,7 +228,7 @@ static bool reserve(wia_sim_t *sim, const wia_work_t *work)
 {
     head_t *head = head_of(sim);
     wia_replay_t *replay = &sim->replay;
-    uint64_t entries_end = sizeof *head + (head->entries + 1u) * sizeof(entry_t), words_bytes;
+    uint64_t entries_end = sizeof *head + (head->entries + 1u) * sizeof(entry_t), steps_bytes;
     uint64_t bytes = data_bytes(&sim->target, wia_arithmetic(sim), work->runs, work->run_rows, work->fields.columns);
     entry_t *entry;
 
@@ -228,7 +236,7 @@ static bool reserve(wia_sim_t *sim, const wia_work_t *work)
         return false;
     if (head->entries > 0u && entry_of(sim, (uint32_t)head->entries)->offset >= sim->core.offset)
         return false; /* found no room the first time */
-    words_bytes = data_bytes(&sim->target, false, work->runs, work->run_rows, work->fields.columns);
+    steps_bytes = data_bytes(&sim->target, false, work->runs, work->run_rows, work->fields.columns);
     entry = entry_of(sim, (uint32_t)head->entries + FIRST_ENTRY);
     memset(entry, 0, sizeof *entry);
     entry->offset = sim->core.offset;
@@ -236,9 +244,9 @@ static bool reserve(wia_sim_t *sim, const wia_work_t *work)
     entry->run_rows = work->run_rows;
     entry->before = replay->before;
     entry->carried = sim->lanes.carries;
-    entry->words_at = head->data_at - bytes;
-    entry->values_at = entry->words_at + words_bytes;
-    replay->data_at = entry->words_at;
+    entry->steps_at = head->data_at - bytes;
+    entry->values_at = entry->steps_at + steps_bytes;
+    replay->data_at = entry->steps_at;
     return true;
 }
 
@@ -281,32 +289,43 @@ int wia_lanes_work_begin(wia_sim_t *sim, wia_work_t *work)
     if (replay->hit || replay->store) {
         entry = entry_of(sim, number);
         replay->before = replay->entry = number;
-        replay->next_words = (uint16_t *)(void *)((char *)sim->program.cache + entry->words_at);
+        replay->next_steps = (uint32_t *)(void *)((char *)sim->program.cache + entry->steps_at);
         replay->next_values = (int8_t *)sim->program.cache + entry->values_at;
     }
     raise_header(sim, work, replay->hit ? entry_of(sim, number)->carried : sim->lanes.carries);
     return WIA_SIM_OK;
 }
 
+/* Decode the next tile; false if it has no pass. */
+static bool decode_tile(wia_sim_t *sim, uint32_t rows, int8_t *values, wia_sim_steps_t *steps)
+{
+    uint32_t groups = wia_lanes_tile(&sim->lanes, rows, values, steps->words);
+
+    steps->steps = groups != 0u ? groups : 1u;
+    if (wia_timed(sim) || sim->replay.store)
+        wia_timing_sum_up(&sim->target, steps);
+    return groups != 0u;
+}
+
 int wia_lanes_work_tile(wia_sim_t *sim, wia_work_t *work, wia_tile_t *tile)
 {
     wia_replay_t *replay = &sim->replay;
-    bool cached = replay->hit || replay->store, keep = cached && wia_arithmetic(sim);
-    uint16_t *words = cached ? replay->next_words + 1 : replay->words;
+    bool cached = replay->hit || replay->store, keep = cached && wia_arithmetic(sim), passes;
+    uint32_t *flag = cached ? replay->next_steps : replay->steps;
+    wia_sim_steps_t *steps = steps_at(flag + 1);
     int8_t *values = keep ? replay->next_values : replay->values;
-    uint32_t groups = replay->hit ? words[-1] : wia_lanes_tile(&sim->lanes, tile->rows, values, words);
 
-    if (replay->store)
-        words[-1] = (uint16_t)groups;
-    tile->words = words;
-    tile->steps = groups != 0u ? groups : 1u;
-    tile->weights = groups != 0u ? values : NULL;
+    if (!replay->hit)
+        *flag = decode_tile(sim, tile->rows, values, steps);
+    passes = *flag != 0u;
+    tile->steps = steps;
+    tile->weights = passes ? values : NULL;
     tile->last = work->tile + 1u == work->tiles;
     if (cached)
-        replay->next_words += 1u + tile->steps;
-    if (keep && groups != 0u)
+        replay->next_steps = flag + 1u + WIA_STEPS_WORDS(steps->steps);
+    if (keep && passes)
         replay->next_values += (size_t)tile->rows * work->fields.columns;
-    return wia_exec_work(sim, tile->steps); /* cycles of the decoder */
+    return wia_exec_work(sim, steps->steps); /* cycles of the decoder */
 }
 
 void wia_lanes_work_end(wia_sim_t *sim)

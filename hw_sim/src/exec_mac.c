@@ -70,67 +70,69 @@ static void run_kernel(wia_sim_t *sim, const wia_work_t *work, const wia_tile_t 
         sim->kernel->dwc(&pass);
 }
 
-/* What passes and tiles without one have in common. */
-static wia_sim_event_t tile_event(const wia_sim_t *sim, const wia_work_t *work, const wia_tile_t *tile, uint64_t busy)
+/* The event of all tiles: what they have in common. */
+static void begin_event(wia_sim_t *sim, wia_work_t *work)
 {
-    wia_sim_event_t event = wia_exec_event(sim, work->bytes, busy);
-
-    event.header_bytes = 0u;
-    event.flags = (uint8_t)((tile->last ? WIA_SIM_FLAG_LAST : 0) | (work->fields.chain ? WIA_SIM_FLAG_CHAIN : 0) |
+    work->event = wia_exec_event(sim, work->bytes, 0u);
+    work->event.header_bytes = 0u;
+    work->event.latency = WIA_SIM_LATENCY_ARRAY;
+    work->event.row_bytes = work->fields.columns;
+    work->flags = (uint8_t)((work->fields.chain ? WIA_SIM_FLAG_CHAIN : 0) |
                             (work->fields.codec == WIA_CODEC_LANES ? WIA_SIM_FLAG_LANES : 0));
-    event.words = tile->words;
-    event.steps = tile->steps;
-    if (!tile->last)
-        event.signal = 0u;
-    return event;
+    work->wait = work->event.wait;
+    work->signal = work->event.signal;
 }
 
 /* A pass with a tile, or without one if there are no weights. */
-static void raise_pass(wia_sim_t *sim, const wia_work_t *work, const wia_tile_t *tile, uint64_t busy)
+static void raise_pass(wia_sim_t *sim, wia_work_t *work, const wia_tile_t *tile, uint64_t busy)
 {
-    wia_sim_event_t event = tile_event(sim, work, tile, busy);
+    wia_sim_event_t *event = &work->event;
+    uint32_t rows = tile->weights != NULL ? tile->rows : 0u, bytes = rows * work->fields.columns;
 
-    event.kind = WIA_SIM_EVENT_PASS;
-    event.latency = WIA_SIM_LATENCY_ARRAY;
-    event.lead_cycles = busy < work->positions ? busy : work->positions;
-    if (tile->weights != NULL) {
-        event.rows = tile->rows;
-        event.row_bytes = work->fields.columns;
-        if (tile->words == NULL)
-            event.payload_bytes = tile->rows * work->fields.columns + (tile->last ? work->padding_bytes : 0u);
-        event.read_bytes = work->pass_reads * (work->by_row ? tile->rows : 1u);
-        event.macs = (uint64_t)tile->rows * work->fields.columns * work->positions;
-    }
-    if (work->passed)
-        event.wait = 0u;
-    else
-        event.flags |= WIA_SIM_FLAG_FIRST;
-    wia_exec_raise(sim, &event);
+    event->kind = WIA_SIM_EVENT_PASS;
+    event->flags = (uint8_t)(work->flags | (tile->last ? WIA_SIM_FLAG_LAST : 0) |
+                             (work->passed ? 0 : WIA_SIM_FLAG_FIRST));
+    event->wait = work->passed ? 0u : work->wait;
+    event->signal = tile->last ? work->signal : 0u;
+    event->busy_cycles = busy;
+    event->lead_cycles = busy < work->positions ? busy : work->positions;
+    event->steps = tile->steps;
+    event->rows = rows;
+    event->payload_bytes = tile->steps != NULL || rows == 0u ? 0u : bytes + (tile->last ? work->padding_bytes : 0u);
+    event->read_bytes = rows != 0u ? work->pass_reads * (work->by_row ? rows : 1u) : 0u;
+    event->macs = bytes * work->positions;
+    event->zero_tiles = 0u;
+    event->skipped_macs = 0u;
+    wia_event_raise(sim, event);
 }
 
 /* Codec lanes: a tile of zeros that went through the decoder. */
-static void raise_empty(wia_sim_t *sim, const wia_work_t *work, const wia_tile_t *tile)
+static void raise_empty(wia_sim_t *sim, wia_work_t *work, const wia_tile_t *tile)
 {
-    wia_sim_event_t event = tile_event(sim, work, tile, 0u);
+    wia_sim_event_t *event = &work->event;
 
-    event.kind = WIA_SIM_EVENT_EMPTY;
-    event.wait = 0u;
-    if (!work->passed)
-        event.signal = 0u; /* a pass without a tile follows and gives them */
-    event.zero_tiles = 1u;
-    event.skipped_macs = (uint64_t)tile->rows * work->fields.columns * work->positions;
-    wia_exec_raise(sim, &event);
+    event->kind = WIA_SIM_EVENT_EMPTY;
+    event->flags = (uint8_t)(work->flags | (tile->last ? WIA_SIM_FLAG_LAST : 0));
+    event->wait = 0u;
+    event->signal = tile->last && work->passed ? work->signal : 0u; /* if not, a pass without a tile follows */
+    event->busy_cycles = event->lead_cycles = event->read_bytes = event->macs = 0u;
+    event->steps = tile->steps;
+    event->rows = event->payload_bytes = 0u;
+    event->zero_tiles = 1u;
+    event->skipped_macs = (uint64_t)tile->rows * work->fields.columns * work->positions;
+    wia_event_raise(sim, event);
 }
 
 /* No tile: one pass that writes zeros, or one cycle that only passes tokens on. */
-static int run_empty(wia_sim_t *sim, const wia_work_t *work)
+static int run_empty(wia_sim_t *sim, wia_work_t *work)
 {
     const wia_tile_t none = {.last = true};
     uint64_t busy = work->fields.accumulate ? 1u : work->positions;
 
     if (wia_exec_work(sim, busy) != WIA_SIM_OK)
         return WIA_SIM_E_LIMIT;
-    raise_pass(sim, work, &none, busy);
+    if (wia_timed(sim))
+        raise_pass(sim, work, &none, busy);
     if (wia_arithmetic(sim) && !work->fields.accumulate)
         clear(sim, work);
     return WIA_SIM_OK;
@@ -151,13 +153,14 @@ static int run_tile(wia_sim_t *sim, wia_work_t *work, uint32_t rows, size_t offs
     if (fault != WIA_SIM_OK)
         return fault;
     if (tile.weights == NULL) {
-        if (tile.words != NULL)
+        if (tile.steps != NULL && wia_timed(sim))
             raise_empty(sim, work, &tile);
         return WIA_SIM_OK;
     }
     if (wia_exec_work(sim, work->pass_cycles) != WIA_SIM_OK)
         return WIA_SIM_E_LIMIT;
-    raise_pass(sim, work, &tile, work->pass_cycles);
+    if (wia_timed(sim))
+        raise_pass(sim, work, &tile, work->pass_cycles);
     if (wia_arithmetic(sim))
         run_kernel(sim, work, &tile, work->ifm + offset);
     work->passed = true;
@@ -191,6 +194,7 @@ static int run_work(wia_sim_t *sim, wia_work_t *work)
     int fault;
 
     work->tiles = work->runs * wia_ceil_div(work->run_rows, sim->target.array_rows);
+    begin_event(sim, work);
     fault = lanes ? wia_lanes_work_begin(sim, work) : wia_raw_begin(sim, work);
     if (fault == WIA_SIM_OK)
         fault = run_tiles(sim, work);

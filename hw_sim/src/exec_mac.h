@@ -20,6 +20,8 @@ typedef struct {
     const int8_t *ifm;      /* of position (0, 0), run 0 */
     const uint32_t *taps;   /* dwc: byte offset of each row from ifm; NULL for conv */
     bool passed;            /* there was a pass */
+    wia_sim_event_t event;  /* of the current tile */
+    uint8_t flags, wait, signal; /* of all tiles, of the first pass, of the last one */
     /* raw */
     uint64_t stored;        /* tiles in the payload that have not been passed yet */
     const uint8_t *weights; /* of the next one */
@@ -31,8 +33,7 @@ typedef struct {
 typedef struct {
     uint32_t rows;
     const int8_t *weights;  /* rows x columns; NULL: no pass */
-    const uint16_t *words;  /* lanes: asked for in each step; NULL: raw */
-    uint32_t steps;
+    const wia_sim_steps_t *steps; /* codec lanes; NULL: raw */
     bool last;              /* no tile follows; raw: no stored tile follows */
 } wia_tile_t;
 

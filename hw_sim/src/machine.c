@@ -12,7 +12,7 @@ enum { ALIGNMENT = 8, VECTOR_COLUMNS = 16 };
 
 typedef struct {
     uint32_t acc_stride;
-    uint64_t words_offset, acc_offset, sram_offset, bytes;
+    uint64_t freed_offset, acc_offset, sram_offset, bytes;
 } layout_t;
 
 static bool read_target(const wia_sim_desc_t *desc, wia_target_t *target)
@@ -30,8 +30,8 @@ static layout_t layout(const wia_target_t *target)
     uint64_t words = target->fetch_fifo_bytes / target->fetch_bytes_per_cycle;
 
     out.acc_stride = (target->array_columns + VECTOR_COLUMNS - 1u) / VECTOR_COLUMNS * VECTOR_COLUMNS;
-    out.words_offset = wia_ceil_div(sizeof(wia_sim_t), ALIGNMENT) * ALIGNMENT;
-    out.acc_offset = out.words_offset + words * sizeof(int64_t);
+    out.freed_offset = wia_ceil_div(sizeof(wia_sim_t), ALIGNMENT) * ALIGNMENT;
+    out.acc_offset = out.freed_offset + words * sizeof(wia_freed_t);
     out.sram_offset = out.acc_offset + entries * out.acc_stride * sizeof(int32_t);
     out.bytes = wia_ceil_div(out.sram_offset + target->sram_bytes + WIA_KERNEL_SLACK, ALIGNMENT) * ALIGNMENT;
     return out;
@@ -70,7 +70,7 @@ int wia_sim_init(wia_sim_t *sim, size_t bytes, const wia_sim_desc_t *desc)
     wia_target_read(&sim->target, desc->target);
     sizes = layout(&sim->target);
     sim->acc_stride = sizes.acc_stride;
-    sim->words_offset = (size_t)sizes.words_offset;
+    sim->freed_offset = (size_t)sizes.freed_offset;
     sim->acc_offset = (size_t)sizes.acc_offset;
     sim->sram_offset = (size_t)sizes.sram_offset;
     sim->bytes = needed;

@@ -41,6 +41,9 @@ typedef struct {
     int8_t table[256];
 } wia_core_t;
 
+/* uint32 that a wia_sim_steps_t of so many steps takes. */
+#define WIA_STEPS_WORDS(steps) (sizeof(wia_sim_steps_t) / sizeof(uint32_t) + ((steps) + 1u) / 2u)
+
 /* Where the decoder of codec lanes stands, and what the cache has to do with it (exec_lanes.c). */
 typedef struct {
     bool cached;        /* there is a cache that can be used */
@@ -54,9 +57,9 @@ typedef struct {
     uint32_t before;    /* entry of the last instruction of the stretch */
     wia_ageo_t ageo;    /* at the wtab */
     uint64_t data_at;   /* of the entry being written */
-    uint16_t *next_words;
+    uint32_t *next_steps;
     int8_t *next_values;
-    uint16_t words[WIA_LANES_STEPS]; /* one tile */
+    uint32_t steps[1 + WIA_STEPS_WORDS(WIA_LANES_STEPS)]; /* one tile */
     int8_t values[WIA_KERNEL_LANES * WIA_KERNEL_COLUMNS];
 } wia_replay_t;
 
@@ -86,11 +89,16 @@ struct wia_sim {
     wia_sim_counters_t total;
 
     uint32_t acc_stride;         /* int32 per accumulator entry: columns rounded up to vector width */
-    size_t words_offset;         /* int64 fetch.fifo words: when each FIFO slot became free */
+    size_t freed_offset;         /* wia_freed_t for each word of fetch.fifo */
     size_t acc_offset;           /* int32 accumulator entries x acc_stride */
     size_t sram_offset;          /* int8 sram.bytes + WIA_KERNEL_SLACK */
     size_t bytes;                /* of the block */
 };
+
+static inline uint64_t wia_ceil_div(uint64_t value, uint64_t by)
+{
+    return (value + by - 1u) / by;
+}
 
 static inline int8_t *wia_sram(wia_sim_t *sim)
 {
@@ -102,9 +110,9 @@ static inline int32_t *wia_acc(wia_sim_t *sim)
     return (int32_t *)(void *)((char *)sim + sim->acc_offset);
 }
 
-static inline int64_t *wia_fetch_slots(wia_sim_t *sim)
+static inline wia_freed_t *wia_freed(wia_sim_t *sim)
 {
-    return (int64_t *)(void *)((char *)sim + sim->words_offset);
+    return (wia_freed_t *)(void *)((char *)sim + sim->freed_offset);
 }
 
 static inline uint32_t wia_acc_entries(const wia_sim_t *sim)

@@ -5,6 +5,7 @@
  */
 #include "timing.h"
 
+#include <stdbool.h>
 #include <string.h>
 
 #include "machine.h"
@@ -28,107 +29,7 @@ void wia_timing_reset(wia_sim_t *sim)
     wia_timing_t *timing = &sim->timing;
 
     memset(timing, 0, sizeof *timing);
-    timing->fetch.code_bytes = sim->program.code_bytes;
-    timing->fetch.slots = sim->target.fetch_fifo_bytes / sim->target.fetch_bytes_per_cycle;
-}
-
-/* ---- fetch ---- */
-
-/* Count `words` words issued one a cycle. */
-static void count_fetched(const wia_sim_t *sim, wia_fetch_t *fetch, wia_sim_counters_t *counters, uint64_t words)
-{
-    uint64_t bytes = fetch->code_bytes - fetch->position, asked = words * sim->target.fetch_bytes_per_cycle;
-
-    bytes = bytes < asked ? bytes : asked;
-    fetch->position += (size_t)bytes;
-    counters->bytes[WIA_SIM_BYTES_FETCHED] += bytes;
-    counters->busy[WIA_SIM_FETCH] += words;
-}
-
-/* Issue words until `bytes` more bytes have come: each a cycle after the one before, and not before its FIFO slot is
- * free. A consumer that waits since `begin` takes them as they come, which frees the slots of whole words. */
-static void issue_words(wia_sim_t *sim, wia_sim_counters_t *counters, uint64_t bytes, int64_t begin)
-{
-    wia_fetch_t *fetch = &sim->timing.fetch;
-    int64_t *slots = wia_fetch_slots(sim), issue = fetch->next_issue, available = 0;
-    uint32_t width = sim->target.fetch_bytes_per_cycle, slot = fetch->slot, count = fetch->slots;
-    uint64_t words = fetch->words, waited = 0u;
-    int64_t latency = (int64_t)sim->target.fetch_latency_cycles + 1;
-
-    for (;; bytes -= width) {
-        if (words++ >= count && slots[slot] > issue) {
-            waited += (uint64_t)(slots[slot] - issue);
-            issue = slots[slot];
-        }
-        available = issue++ + latency;
-        if (bytes >= width)
-            slots[slot] = later(begin, available);
-        slot = slot + 1u == count ? 0u : slot + 1u;
-        if (bytes <= width)
-            break;
-    }
-    count_fetched(sim, fetch, counters, words - fetch->words);
-    counters->stall[WIA_SIM_FETCH][WIA_SIM_FIFO] += waited;
-    fetch->next_issue = issue;
-    fetch->available = available;
-    fetch->words = words;
-    fetch->slot = slot;
-    fetch->left = width - (uint32_t)bytes;
-}
-
-/* A consumer that is ready at `begin` takes the next `bytes` bytes of the path into its input register, word by
- * word as they become available, which frees their FIFO slots. Result: the cycle in which it has the last one. */
-static int64_t take_bytes(wia_sim_t *sim, wia_sim_counters_t *counters, uint64_t bytes, int64_t begin)
-{
-    wia_fetch_t *fetch = &sim->timing.fetch;
-    uint32_t step = bytes < fetch->left ? (uint32_t)bytes : fetch->left;
-
-    counters->bytes[WIA_SIM_BYTES_CONSUMED] += bytes;
-    if (step != 0u) {
-        fetch->left -= step;
-        bytes -= step;
-        if (fetch->left == 0u)
-            wia_fetch_slots(sim)[fetch->slot == 0u ? fetch->slots - 1u : fetch->slot - 1u] =
-                later(begin, fetch->available);
-    }
-    if (bytes != 0u)
-        issue_words(sim, counters, bytes, begin);
-    return later(begin, fetch->available);
-}
-
-/* Words that the fetch unit asks for beyond the consumed ones, up to cycle `until`: they are dropped. */
-static void run_ahead(wia_sim_t *sim, wia_sim_counters_t *counters, int64_t until)
-{
-    wia_fetch_t *fetch = &sim->timing.fetch;
-    const int64_t *slots = wia_fetch_slots(sim);
-    uint32_t held = fetch->left != 0u ? 1u : 0u; /* slots of words that nobody has consumed */
-
-    while (fetch->next_issue <= until && fetch->position < fetch->code_bytes && held < fetch->slots) {
-        if (fetch->words >= fetch->slots) {
-            if (slots[fetch->slot] > until)
-                break;
-            stall(counters, WIA_SIM_FETCH, WIA_SIM_FIFO, &fetch->next_issue, slots[fetch->slot]);
-        }
-        count_fetched(sim, fetch, counters, 1u);
-        fetch->next_issue++;
-        fetch->words++;
-        fetch->slot = fetch->slot + 1u == fetch->slots ? 0u : fetch->slot + 1u;
-        held++;
-    }
-    stall(counters, WIA_SIM_FETCH, fetch->position < fetch->code_bytes ? WIA_SIM_FIFO : WIA_SIM_IDLE,
-          &fetch->next_issue, until + 1);
-}
-
-/* The dispatcher jumps in cycle `at`: fetch starts anew in the next one, with an empty FIFO. */
-static void restart_fetch(wia_sim_t *sim, wia_sim_counters_t *counters, int64_t at)
-{
-    wia_fetch_t *fetch = &sim->timing.fetch;
-
-    run_ahead(sim, counters, at);
-    fetch->position = sim->core.pc;
-    fetch->left = 0u;
-    fetch->slot = 0u;
-    fetch->words = 0u;
+    wia_fetch_reset(sim);
 }
 
 /* ---- tokens and units ---- */
@@ -205,7 +106,7 @@ static void dispatch(wia_sim_t *sim, wia_sim_counters_t *counters, wia_sim_event
     wia_timing_t *timing = &sim->timing;
     int64_t at = timing->dispatcher_free;
 
-    stall(counters, WIA_SIM_DISPATCH, WIA_SIM_STARVED, &at, take_bytes(sim, counters, event->header_bytes, at));
+    stall(counters, WIA_SIM_DISPATCH, WIA_SIM_STARVED, &at, wia_fetch_take(sim, counters, event->header_bytes, at));
     if (event->unit < WIA_UNIT_COUNT) {
         wia_unit_t *unit = &timing->unit[event->unit];
 
@@ -224,7 +125,7 @@ static void dispatch(wia_sim_t *sim, wia_sim_counters_t *counters, wia_sim_event
 static void stream(wia_sim_t *sim, wia_sim_counters_t *counters, uint64_t bytes, int decoder)
 {
     wia_timing_t *timing = &sim->timing;
-    int64_t taken = take_bytes(sim, counters, bytes, timing->dispatcher_free);
+    int64_t taken = wia_fetch_take(sim, counters, bytes, timing->dispatcher_free);
 
     if (decoder) {
         stall(counters, WIA_SIM_DECODER, WIA_SIM_STARVED, &timing->decoder_end, taken);
@@ -234,6 +135,25 @@ static void stream(wia_sim_t *sim, wia_sim_counters_t *counters, uint64_t bytes,
     stall(counters, WIA_SIM_DISPATCH, WIA_SIM_STARVED, &timing->dispatcher_free, taken);
     timing->dispatcher_free++;
     counters->busy[WIA_SIM_DISPATCH]++;
+}
+
+/* Cycles of the weight stream in one step; false, and nothing happens, if it has to be done one by one. */
+static bool stream_items(wia_sim_t *sim, wia_sim_counters_t *counters, const wia_fetch_items_t *items)
+{
+    wia_timing_t *timing = &sim->timing;
+    int64_t end, begin = timing->dispatcher_free, taken = wia_fetch_take_items(sim, counters, items, begin);
+    uint64_t starved;
+
+    if (taken == WIA_FETCH_UNKNOWN)
+        return false;
+    end = taken + 1;
+    starved = (uint64_t)(end - begin) - items->count;
+    counters->stall[WIA_SIM_DECODER][WIA_SIM_STARVED] += starved;
+    counters->stall[WIA_SIM_DISPATCH][WIA_SIM_STARVED] += starved;
+    counters->busy[WIA_SIM_DECODER] += items->count;
+    counters->busy[WIA_SIM_DISPATCH] += items->count;
+    timing->decoder_end = timing->dispatcher_free = end; /* they are equal during a stream */
+    return true;
 }
 
 /* The decoder turns to an instruction: raw begins with the mask, lanes with the first tile. */
@@ -262,26 +182,100 @@ static uint32_t word_bytes(wia_timing_t *timing, uint32_t words)
     return bytes;
 }
 
+void wia_timing_sum_up(const wia_target_t *target, wia_sim_steps_t *steps)
+{
+    uint32_t step, most = target->decoder_lane_bytes_per_cycle / 2u * 2u;
+    int32_t ahead = 0, width = (int32_t)target->fetch_bytes_per_cycle;
+
+    steps->cycles = steps->bytes = 0u;
+    steps->peak_bytes = INT32_MIN;
+    steps->slack_bytes = INT32_MAX;
+    for (step = 0; step < steps->steps; step++) {
+        uint32_t left = 2u * steps->words[step], bytes;
+
+        do {
+            bytes = left < most ? left : most;
+            left -= bytes;
+            if (steps->cycles++ == 0u)
+                steps->first_bytes = bytes;
+            else
+                steps->slack_bytes = ahead < steps->slack_bytes ? ahead : steps->slack_bytes;
+            steps->bytes += bytes;
+            ahead += (int32_t)bytes; /* B(i) - (i - 1) * width */
+            steps->peak_bytes = ahead > steps->peak_bytes ? ahead : steps->peak_bytes;
+            ahead -= width;
+        } while (left != 0u);
+    }
+}
+
+/* Codec lanes: take a tile in one step. */
+static bool steps_at_once(wia_sim_t *sim, wia_sim_counters_t *counters, const wia_sim_event_t *event)
+{
+    wia_timing_t *timing = &sim->timing;
+    const wia_sim_steps_t *steps = event->steps;
+    uint32_t carried = 2u * timing->carried_words;
+    wia_fetch_items_t items = {.count = steps->cycles, .bytes = steps->bytes - carried};
+
+    if (steps->first_bytes <= carried || items.bytes > timing->payload_left)
+        return false;
+    items.first = steps->first_bytes - carried;
+    items.peak = steps->peak_bytes - (int32_t)carried;
+    items.slack = steps->slack_bytes - (int32_t)carried;
+    if ((event->flags & WIA_SIM_FLAG_LAST) != 0) { /* a word too many goes with the last step */
+        int32_t all = (int32_t)timing->payload_left - (int32_t)((items.count - 1u) * sim->target.fetch_bytes_per_cycle);
+
+        items.first += items.count == 1u ? timing->payload_left - items.bytes : 0u;
+        items.bytes = timing->payload_left;
+        items.peak = all > items.peak ? all : items.peak;
+    }
+    if (!stream_items(sim, counters, &items))
+        return false;
+    timing->carried_words = 0u;
+    timing->payload_left -= items.bytes;
+    return true;
+}
+
 /* Codec lanes: one cycle for every step of a tile, more for one that asks for more words than enter in a cycle. */
 static void stream_steps(wia_sim_t *sim, wia_sim_counters_t *counters, wia_sim_event_t *event)
 {
     wia_timing_t *timing = &sim->timing;
+    const wia_sim_steps_t *steps = event->steps;
     uint32_t step, most = sim->target.decoder_lane_bytes_per_cycle / 2u;
 
     event->decode_start = timing->dispatcher_free;
-    for (step = 0; step < event->steps; step++) {
-        uint32_t words = event->words[step];
+    for (step = steps_at_once(sim, counters, event) ? steps->steps : 0u; step < steps->steps; step++) {
+        uint32_t words = steps->words[step];
 
         for (; words > most; words -= most)
             stream(sim, counters, word_bytes(timing, most), 1);
         words = word_bytes(timing, words);
-        if (step + 1u == event->steps && (event->flags & WIA_SIM_FLAG_LAST) != 0) {
+        if (step + 1u == steps->steps && (event->flags & WIA_SIM_FLAG_LAST) != 0) {
             words += timing->payload_left; /* a word too many goes with the last step */
             timing->payload_left = 0u;
         }
         stream(sim, counters, words, 1);
     }
     event->decode_end = timing->dispatcher_free;
+}
+
+/* Codec raw: take a tile in one step. B(i) grows by the bytes of a group of rows, but for the last one. */
+static bool rows_at_once(wia_sim_t *sim, wia_sim_counters_t *counters, const wia_sim_event_t *event)
+{
+    uint32_t group = sim->target.decoder_rows_per_cycle, first = group * event->row_bytes;
+    int32_t width = (int32_t)sim->target.fetch_bytes_per_cycle, gain = (int32_t)first - width, all, early;
+    wia_fetch_items_t items = {.bytes = event->payload_bytes, .first = event->payload_bytes, .slack = INT32_MAX};
+
+    items.count = (event->rows + group - 1u) / group;
+    all = (int32_t)items.bytes - (int32_t)(items.count - 1u) * width;
+    items.peak = all;
+    if (items.count > 1u) {
+        early = (int32_t)(items.count - 2u) * gain; /* the last item but one, from the first one on */
+        items.first = first;
+        items.slack = gain + (early < 0 ? early : 0);
+        early = (int32_t)first + (early > 0 ? early : 0);
+        items.peak = all > early ? all : early;
+    }
+    return stream_items(sim, counters, &items);
 }
 
 static void stream_tile(wia_sim_t *sim, wia_sim_counters_t *counters, wia_sim_event_t *event)
@@ -296,9 +290,11 @@ static void stream_tile(wia_sim_t *sim, wia_sim_counters_t *counters, wia_sim_ev
         return;
     }
     event->decode_start = timing->dispatcher_free;
-    for (; rows > group; rows -= group, left -= group * event->row_bytes)
-        stream(sim, counters, group * event->row_bytes, 1);
-    stream(sim, counters, left, 1); /* padding goes with the last rows */
+    if (!rows_at_once(sim, counters, event)) {
+        for (; rows > group; rows -= group, left -= group * event->row_bytes)
+            stream(sim, counters, group * event->row_bytes, 1);
+        stream(sim, counters, left, 1); /* padding goes with the last rows */
+    }
     event->decode_end = timing->dispatcher_free;
 }
 
@@ -335,7 +331,7 @@ static void instruction(wia_sim_t *sim, wia_sim_counters_t *counters, wia_sim_ev
     event->start = event->dispatch;
     event->end = event->visible = event->dispatch + 1;
     if ((event->flags & WIA_SIM_FLAG_JUMP) != 0)
-        restart_fetch(sim, counters, event->dispatch);
+        wia_fetch_restart(sim, counters, event->dispatch);
     if ((event->flags & WIA_SIM_FLAG_PASSES) != 0)
         begin_weights(sim, counters, event);
     else if (event->opcode == WIA_OP_WTAB)
@@ -400,7 +396,7 @@ static void halt(wia_sim_t *sim, wia_sim_counters_t *counters, wia_sim_event_t *
     for (unit = 0; unit < WIA_UNIT_COUNT; unit++)
         stall(counters, unit, WIA_SIM_IDLE, &timing->unit[unit].end, event->end);
     stall(counters, WIA_SIM_DECODER, WIA_SIM_IDLE, &timing->decoder_end, event->end);
-    run_ahead(sim, counters, event->dispatch);
+    wia_fetch_run_ahead(sim, counters, event->dispatch);
     stall(counters, WIA_SIM_FETCH, WIA_SIM_IDLE, &timing->fetch.next_issue, event->end);
 }
 

@@ -5,22 +5,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "fetch.h"
 #include "wia/gen/wia_isa.h"
 #include "wia/gen/wia_target.h"
 #include "wia_sim.h"
 
 enum { WIA_TOKENS = 256 }; /* a counter holds up to 255 tokens */
-
-typedef struct {
-    size_t position;     /* program byte that the next word starts with */
-    size_t code_bytes;
-    int64_t next_issue;  /* earliest issue of the next word */
-    int64_t available;   /* from when on the bytes of the last issued word can be used */
-    uint32_t left;       /* its bytes that are not consumed yet */
-    uint32_t slots;      /* words in the FIFO */
-    uint32_t slot;       /* of the next word */
-    uint64_t words;      /* issued since the start or the last jump */
-} wia_fetch_t;
 
 typedef struct {
     int64_t dispatched;  /* of the instruction at work: it may start one cycle later */
@@ -57,5 +47,8 @@ void wia_timing_reset(wia_sim_t *sim);
 
 /* Fill in the cycles of `event`; stalls and busy cycles go to `counters`. */
 void wia_timing_event(wia_sim_t *sim, wia_sim_counters_t *counters, wia_sim_event_t *event);
+
+/* Fill in what follows from `steps` and `words`. */
+void wia_timing_sum_up(const wia_target_t *target, wia_sim_steps_t *steps);
 
 #endif
