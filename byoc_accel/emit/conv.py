@@ -177,7 +177,7 @@ def _channel_groups(ctx: Context, step: ConvStep, groups: list[Group], ifm: Oper
     conv = step.conv
     taps = Taps(conv.stride, conv.dilation, (-conv.padding[0], -conv.padding[1]))
     if strips is not None:  # one run per position, its strip begins where the kernel does
-        taps = Taps((conv.stride[0], 1), (1, 1), (-conv.padding[0], 0))
+        taps = Taps((conv.stride[0] // strips.row_step, 1), (1, 1), (-conv.padding[0], 0))
     for group in groups:
         set_channels(ctx, group.channels)
         acc_base, swapped = ctx.next_bank(), False

@@ -51,8 +51,10 @@ def load_strips(ctx: Context, step: ConvStep, stage: Stage, rows: int, block: Bl
     ctx.builder.add("load", "dma_in", (ctx.place_access(step.x),), (access,), binding=place.buffer,
                     external_offset=place.address + layout.offset(-step.conv.padding[0], -step.conv.padding[1]),
                     external_reg=register, sram_address=address, sram_reg=block.stage_register, row_bytes=pitch,
-                    rows=rows, planes=strips.count, external_row_stride=layout.pitch_bytes, sram_row_stride=pitch,
-                    external_plane_stride=strips.step * layout.channels, sram_plane_stride=rows * pitch)
+                    rows=strips.rows(rows), planes=strips.count, sram_row_stride=pitch,
+                    external_row_stride=strips.row_step * layout.pitch_bytes,
+                    external_plane_stride=strips.step * layout.channels,
+                    sram_plane_stride=strips.rows(rows) * pitch)
 
 
 def store_result(ctx: Context, name: str, sink: Source) -> None:

@@ -13,12 +13,17 @@ class Strips:
     """How the input of a convolution lies so that all rows of its kernel are one contiguous run: `count` strips, one
     per output column; strip i holds, row after row, the `columns` positions from i * `step` on, borders included.
 
-    Positions that several output columns read are stored several times.
+    Positions that several output columns read are stored several times. Of every `row_step` rows one is stored.
     """
 
     count: int
     columns: int
     step: int
+    row_step: int = 1
+
+    def rows(self, rows: int) -> int:
+        """Rows stored of so many rows of the tensor."""
+        return -(-rows // self.row_step)
 
 
 @dataclass(frozen=True)

@@ -49,6 +49,14 @@ def test_blocks(x, kernel, options):
     check(region, TINY)
 
 
+def test_positions_that_a_stride_skips_are_not_loaded():
+    """1x1 kernel with stride 3 and 2: a block loads every third row and every second position of them."""
+    region = q.one_conv((1, 40, 31, 12), (5, 1, 1, 12), stride=(3, 2))
+    stage, = [s for step in schedule(region, TINY).steps for s in step.stages if s.strips is not None]
+    assert (stage.strips.count, stage.strips.row_step) == (16, 3) and stage.bytes % (16 * 12) == 0
+    check(region, TINY)
+
+
 def test_input_with_another_reader_stays_in_rows():
     region = q.one_conv((1, 9, 9, 1), (16, 3, 4, 1))
     second = replace(region.nodes[0], name="again", y="z")

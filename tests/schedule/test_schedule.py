@@ -80,6 +80,19 @@ def test_allocate_reports_the_worst_step():
     assert found == Overflow(1, 110)
 
 
+def test_blocks_do_not_fetch_large_weights_again_and_again():
+    """A shortcut of ResNet-50: 2 MB of weights, an input that is larger than what fits, and a residual."""
+    rng = np.random.default_rng(0)
+    tensors = [q.tensor("x", (1, 14, 14, 1024)), q.tensor("a", (1, 7, 7, 512)), q.tensor("b", (1, 7, 7, 2048)),
+               q.tensor("c", (1, 7, 7, 2048)), q.tensor("d", (1, 7, 7, 2048))]
+    nodes = [q.conv(rng, "c1", "x", "a", (512, 1, 1, 1024), stride=(2, 2)),
+             q.conv(rng, "c2", "a", "b", (2048, 1, 1, 512)),
+             q.conv(rng, "c3", "x", "c", (2048, 1, 1, 1024), stride=(2, 2)), q.add("add", "b", "c", "d")]
+    plan = schedule(q.region("shortcut", tensors, nodes, ["x"], ["d"]), REFERENCE)
+    verify(plan, REFERENCE)
+    assert [p.blocks.count for p in plan.steps] == [1, 1, 1]
+
+
 def _broken(change):
     plan = schedule(q.residual_net(16, 16), TINY)
     return change(plan)

@@ -1,0 +1,143 @@
+"""Cycles that a cut of a step takes, from the target's numbers: the scheduler's choices compare these.
+
+A step works block by block; within a block array, post unit, moves and program fetch overlap, so the slowest of them
+counts. Formulas of single instructions: docs/ISA.md, "Timing".
+"""
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..quantize.qregion import QTensor
+from ..target import Target
+from .geometry import block_input_rows, is_depthwise
+from .plan import Blocks, ConvStep, Layout, PoolStep, Step, Strips, result_shape, step_inputs
+from .window import split_window
+
+#: Program bytes of one group of output channels besides weights: conv, post and par with its parameters.
+GROUP_BYTES = 44
+CHANNEL_BYTES = 9
+#: Around a loop: barriers, token instructions, setr.
+LOOP_CYCLES = 60
+#: What a block that is written out is worth in cycles: it makes the program longer by a load, a store and more.
+WRITTEN_OUT_CYCLES = 100
+
+
+@dataclass(frozen=True)
+class Operands:
+    """Operands of a step: layout of the input, the result's tensor, and what is moved block by block."""
+
+    x: Layout
+    y: QTensor
+    strips: Strips | None = None
+    x_outside: bool = False
+    residual_outside: bool = False
+    y_outside: bool = False
+    y_bordered: bool = False
+
+
+def step_cycles(step: Step, operands: Operands, blocks: Blocks, paired: bool, target: Target) -> int:
+    """Cycles from the first load of the step to the end of its last store.
+
+    paired: the next block is loaded, and the one before stored, while a block is computed.
+    """
+    array = array_cycles(step, operands, blocks, target)
+    post = post_cycles(step, operands, blocks, target)
+    fetch = program_bytes(step, operands, blocks, target) // target.fetch_bytes_per_cycle
+    if blocks.count > 1 and isinstance(step, ConvStep):
+        fetch += target.fetch_latency_cycles
+    load, store = load_cycles(step, operands, blocks, target), store_cycles(step, operands, blocks, target)
+    compute = max(array, post, fetch)
+    latency = target.dma_latency_cycles
+    ends = (load + latency) * (load > 0) + (store + latency) * (store > 0)
+    ends += target.array_latency_cycles + target.post_latency_cycles
+    if blocks.count == 1:
+        return compute + ends
+    around = LOOP_CYCLES if isinstance(step, ConvStep) else WRITTEN_OUT_CYCLES * blocks.count
+    if paired:
+        return max(compute, load, store) * blocks.count + ends + around
+    return (compute + ends) * blocks.count + around
+
+
+def column_chunks(width: int, columns: int) -> list[int]:
+    """Widths of the column chunks of a block."""
+    return [min(columns, width - x) for x in range(0, width, columns)]
+
+
+def tiles(step: ConvStep, operands: Operands, target: Target) -> list[int]:
+    """Rows of every weight tile of one group of output channels, in order."""
+    out, kernel_y, kernel_x, depth = step.conv.weight.shape
+    if operands.strips is not None:
+        runs, run = 1, kernel_y * kernel_x * depth
+    elif step.conv.groups == 1 and step.conv.dilation[1] == 1:
+        runs, run = kernel_y, kernel_x * depth
+    else:
+        spanned = min(step.conv.groups, -(-target.array_columns * step.conv.groups // out))
+        runs, run = kernel_y * kernel_x, depth * spanned
+    return runs * [min(target.array_rows, run - start) for start in range(0, run, target.array_rows)]
+
+
+def array_cycles(step: Step, operands: Operands, blocks: Blocks, target: Target) -> int:
+    """Passes of one block; a pass takes at least as long as the decoder takes for the next tile."""
+    _, width, channels = result_shape(step, operands.y)
+    groups = -(-channels // target.array_columns)
+    chunks = column_chunks(width, blocks.columns)
+    if isinstance(step, ConvStep) and not is_depthwise(step):
+        decode = [-(-rows // target.decoder_rows_per_cycle) + target.decoder_latency_cycles
+                  for rows in tiles(step, operands, target)]
+        return groups * sum(max(blocks.rows * chunk, cycles) for chunk in chunks for cycles in decode)
+    if isinstance(step, ConvStep):
+        kernel, stride, dilation = step.conv.weight.shape[1:3], step.conv.stride, step.conv.dilation
+    elif isinstance(step, PoolStep) and step.pool.kind == "avg":
+        kernel, stride, dilation = step.pool.kernel, step.pool.stride, (1, 1)
+    else:
+        return 0
+    return groups * sum(split_window(kernel, stride, dilation, (blocks.rows, chunk), target).cycles  # type: ignore[arg-type]
+                        for chunk in chunks)
+
+
+def post_cycles(step: Step, operands: Operands, blocks: Blocks, target: Target) -> int:
+    """Reads of the post unit in one block."""
+    _, width, channels = result_shape(step, operands.y)
+    reads = 1
+    if isinstance(step, PoolStep) and step.pool.kind == "max":
+        reads = step.pool.kernel[0] * step.pool.kernel[1]
+    elif not isinstance(step, (ConvStep, PoolStep)):
+        reads = len(step_inputs(step))
+    return blocks.rows * width * -(-channels // target.array_columns) * reads
+
+
+def program_bytes(step: Step, operands: Operands, blocks: Blocks, target: Target) -> int:
+    """Bytes of one block, weights as they are in the model."""
+    _, width, channels = result_shape(step, operands.y)
+    groups = -(-channels // target.array_columns) * -(-width // blocks.columns)
+    weights = step.conv.weight.size if isinstance(step, ConvStep) else 0
+    return weights + groups * (GROUP_BYTES + CHANNEL_BYTES * min(channels, target.array_columns))
+
+
+def load_cycles(step: Step, operands: Operands, blocks: Blocks, target: Target) -> int:
+    """Cycles of dma_in for one block."""
+    width_bytes = target.dma_bytes_per_cycle
+    cycles = 0
+    if operands.x_outside:
+        rows = min(block_input_rows(step, blocks.rows), operands.x.rows)
+        strips = operands.strips
+        if strips is not None:
+            cycles = strips.count * strips.rows(rows) * -(-strips.columns * operands.x.channels // width_bytes)
+        else:
+            cycles = -(-rows * operands.x.pitch_bytes // width_bytes)
+    if operands.residual_outside:
+        cycles += result_moves(step, operands, blocks, target)
+    return cycles
+
+
+def store_cycles(step: Step, operands: Operands, blocks: Blocks, target: Target) -> int:
+    """Cycles of dma_out for one block."""
+    return result_moves(step, operands, blocks, target) if operands.y_outside else 0
+
+
+def result_moves(step: Step, operands: Operands, blocks: Blocks, target: Target) -> int:
+    """Cycles of a move of one block of the result, row by row where it has a border outside."""
+    _, width, channels = result_shape(step, operands.y)
+    if not operands.y_bordered:
+        return -(-blocks.rows * width * channels // target.dma_bytes_per_cycle)
+    return blocks.rows * -(-width * channels // target.dma_bytes_per_cycle)

@@ -1,0 +1,183 @@
+"""Everything that follows from which tensors stay outside: layouts, lifetimes, the cut of every step, SRAM requests."""
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from ..quantize.qregion import QRegion
+from ..target import Target
+from .alloc import Request
+from .cost import Operands, step_cycles
+from .geometry import block_input_rows, cut, first_cut, layouts
+from .plan import Blocks, Step, Strips, result_shape, step_inputs
+from .steps import Steps, lifetimes
+from .strips import strips
+
+BORDER_ROW = "@border_row"
+
+
+@dataclass(frozen=True)
+class Draft:
+    """One attempt: which root tensors are external, and SRAM bytes that a step leaves unused, by name, because they
+    lie in pieces."""
+
+    steps: Steps
+    external: frozenset[str]
+    unused: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Cut:
+    """How a step is cut: blocks, and the sizes of its staging buffers with their offsets in one set of them.
+
+    cycles: estimate of the whole step. excess_bytes: what the smallest cut needs beyond the SRAM, 0 if it fits.
+    """
+
+    blocks: Blocks
+    paired: bool
+    strips: Strips | None
+    sizes: dict[str, int]
+    offsets: dict[str, int]
+    set_bytes: int
+    cycles: int
+    excess_bytes: int = 0
+
+
+def stage_name(index: int) -> str:
+    return f"@stage{index}"
+
+
+class Tables:
+    """What follows from a draft. `known` keeps cuts that were chosen before, under what they depend on."""
+
+    def __init__(self, single: QRegion, draft: Draft, target: Target, known: dict | None = None):
+        self.single, self.draft, self.target = single, draft, target
+        self.steps = draft.steps
+        self.inputs = {p.tensor for p in single.inputs}
+        self.outputs = [p.tensor for p in single.outputs]
+        self.layouts = layouts(self.steps.steps, self.steps.tensors)
+        self.lifetimes = lifetimes(self.steps, set(self.outputs))
+        self._known: dict = {} if known is None else known
+        for step in self.steps.steps:
+            if self._may_lie_in_strips(step) and not self.is_external(step.x):
+                found = strips(step, self._operands(step), self._first_cut(step), target)
+                self.layouts[step.x] = replace(self.layouts[step.x], strips=found)
+        self.resident_bytes = self._resident_bytes()
+        self.cuts = [self._choose(index) for index in range(len(self.steps.steps))]
+
+    def again(self, draft: Draft) -> Tables:
+        """The tables of another draft."""
+        return Tables(self.single, draft, self.target, self._known)
+
+    def is_external(self, tensor: str) -> bool:
+        return self.steps.root(tensor) in self.draft.external
+
+    def crowded_step(self) -> int | None:
+        """First step whose operands do not fit the SRAM."""
+        return next((i for i, chosen in enumerate(self.cuts) if chosen.excess_bytes), None)
+
+    def residents(self, index: int) -> list[str]:
+        """Root tensors that occupy SRAM during a step."""
+        return [n for n, (first, last) in self.lifetimes.items() if first <= index <= last
+                and n not in self.draft.external]
+
+    def border_row_bytes(self) -> int:
+        """SRAM bytes needed to write one value into the borders or the whole of external tensors."""
+        cleared = {self.steps.root(s.y) for s in self.steps.steps if _clears(s)}
+        return max((self.layouts[n].pitch_bytes for n in self.draft.external
+                    if n in cleared or not (self.layouts[n].is_tight or n in self.inputs)), default=0)
+
+    def requests(self) -> list[Request]:
+        """Every SRAM range that the draft needs, with its lifetime."""
+        last = len(self.steps.steps)
+        out = [Request(name, self.layouts[name].bytes, *span) for name, span in self.lifetimes.items()
+               if name not in self.draft.external]
+        for index, chosen in enumerate(self.cuts):
+            if chosen.set_bytes:
+                out.append(Request(stage_name(index), chosen.set_bytes * (1 + chosen.paired), index, index))
+        if self.border_row_bytes():
+            out.append(Request(BORDER_ROW, self.border_row_bytes(), 0, last))
+        return out
+
+    def _resident_bytes(self) -> list[int]:
+        """SRAM bytes of whole tensors during each step."""
+        alignment = self.target.memory_alignment_bytes
+        change = [0] * (len(self.steps.steps) + 2)
+        for name, (first, last) in self.lifetimes.items():
+            if name not in self.draft.external:
+                size = -(-self.layouts[name].bytes // alignment) * alignment
+                change[first] += size
+                change[last + 1] -= size
+        total, out = self.border_row_bytes(), []
+        for step_change in change[:len(self.steps.steps)]:
+            total += step_change
+            out.append(total)
+        return out
+
+    def _may_lie_in_strips(self, step: Step) -> bool:
+        """A network's input with one reader: a load can make strips of it."""
+        if step.x not in self.inputs or step.x in self.steps.aliases or step.x in self.steps.aliases.values():
+            return False
+        return sum(step.x in step_inputs(other) for other in self.steps.steps) == 1
+
+    def _operands(self, step: Step) -> Operands:
+        residual = getattr(step, "residual", None)
+        return Operands(self.layouts[step.x], self.steps.tensors[step.y], self.layouts[step.x].strips,
+                        self.is_external(step.x), residual is not None and self.is_external(residual),
+                        self.is_external(step.y), not self.layouts[self.steps.root(step.y)].is_tight)
+
+    def _first_cut(self, step: Step) -> Blocks:
+        return first_cut(step, self.steps.tensors[step.y], self.target)
+
+    def _choose(self, index: int) -> Cut:
+        """The cut of least estimated cycles among those that fit beside what is resident."""
+        step = self.steps.steps[index]
+        room = self.target.sram_bytes - self.resident_bytes[index] - self.draft.unused.get(step.name, 0)
+        operands = self._operands(step)
+        key = (step.name, *step_inputs(step), operands, room)
+        if key not in self._known:
+            self._known[key] = self._search(step, operands, room)
+        return self._known[key]
+
+    def _search(self, step: Step, operands: Operands, room: int) -> Cut:
+        first = self._first_cut(step)
+        if not (operands.x_outside or operands.residual_outside or operands.y_outside):
+            return self._cut(step, operands, first, False, room)
+        height = result_shape(step, operands.y)[0]
+        choices = {cut(height, rows, first.columns) for rows in range(1, first.rows + 1)}
+        cuts = [self._cut(step, operands, blocks, paired, room) for blocks in choices
+                for paired in ((True, False) if blocks.count > 1 else (False,))]
+        return min(cuts, key=lambda c: (c.excess_bytes, c.cycles, c.blocks.count, c.paired))
+
+    def _cut(self, step: Step, operands: Operands, blocks: Blocks, paired: bool, room: int) -> Cut:
+        """A cut into these blocks, with its cycles."""
+        if operands.x_outside:
+            operands = replace(operands, strips=strips(step, operands, blocks, self.target))
+        sizes = self._stage_sizes(step, operands, blocks)
+        offsets, end = {}, 0
+        alignment = self.target.memory_alignment_bytes
+        for name, size in sizes.items():
+            offsets[name] = end
+            end += -(-size // alignment) * alignment
+        return Cut(blocks, paired, operands.strips, sizes, offsets, end,
+                   step_cycles(step, operands, blocks, paired, self.target), max(0, end * (1 + paired) - room))
+
+    def _stage_sizes(self, step: Step, operands: Operands, blocks: Blocks) -> dict[str, int]:
+        """Size of the staging buffer of every external operand."""
+        sizes: dict[str, int] = {}
+        if operands.x_outside:
+            layout = operands.x
+            rows = min(block_input_rows(step, blocks.rows), layout.rows)
+            lying = operands.strips
+            sizes[step.x] = (rows * layout.pitch_bytes if lying is None
+                             else lying.count * lying.rows(rows) * lying.columns * layout.channels)
+        _, width, channels = result_shape(step, operands.y)
+        for name, outside in ((getattr(step, "residual", None), operands.residual_outside),
+                              (step.y, operands.y_outside)):
+            if outside and name not in sizes:
+                sizes[name] = blocks.rows * width * channels
+        return sizes
+
+
+def _clears(step: Step) -> bool:
+    part = getattr(step, "part", None)
+    return part is not None and part.clear is not None
