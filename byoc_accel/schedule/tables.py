@@ -47,26 +47,30 @@ def stage_name(index: int) -> str:
 
 
 class Tables:
-    """What follows from a draft. `known` keeps cuts that were chosen before, under what they depend on."""
+    """What follows from a draft; what does not differ from those of `base` is taken from there."""
 
-    def __init__(self, single: QRegion, draft: Draft, target: Target, known: dict | None = None):
+    def __init__(self, single: QRegion, draft: Draft, target: Target, base: Tables | None = None):
         self.single, self.draft, self.target = single, draft, target
         self.steps = draft.steps
         self.inputs = {p.tensor for p in single.inputs}
         self.outputs = [p.tensor for p in single.outputs]
-        self.layouts = layouts(self.steps.steps, self.steps.tensors)
-        self.lifetimes = lifetimes(self.steps, set(self.outputs))
-        self._known: dict = {} if known is None else known
-        for step in self.steps.steps:
-            if self._may_lie_in_strips(step) and not self.is_external(step.x):
+        if base is not None and base.steps is not self.steps:
+            base = None
+        self._rows = layouts(self.steps.steps, self.steps.tensors) if base is None else base._rows
+        self.lifetimes = lifetimes(self.steps, set(self.outputs)) if base is None else base.lifetimes
+        self._in_strips = base._in_strips if base is not None else [s for s in self.steps.steps
+                                                                    if self._may_lie_in_strips(s)]
+        self.layouts = dict(self._rows)
+        for step in self._in_strips:
+            if not self.is_external(step.x):
                 found = strips(step, self._operands(step), self._first_cut(step), target)
                 self.layouts[step.x] = replace(self.layouts[step.x], strips=found)
-        self.resident_bytes = self._resident_bytes()
-        self.cuts = [self._choose(index) for index in range(len(self.steps.steps))]
+        self._room = self._room_bytes()
+        self.cuts = self._choose(base)
 
     def again(self, draft: Draft) -> Tables:
         """The tables of another draft."""
-        return Tables(self.single, draft, self.target, self._known)
+        return Tables(self.single, draft, self.target, self)
 
     def is_external(self, tensor: str) -> bool:
         return self.steps.root(tensor) in self.draft.external
@@ -98,8 +102,8 @@ class Tables:
             out.append(Request(BORDER_ROW, self.border_row_bytes(), 0, last))
         return out
 
-    def _resident_bytes(self) -> list[int]:
-        """SRAM bytes of whole tensors during each step."""
+    def _room_bytes(self) -> list[int]:
+        """SRAM bytes beside whole tensors, for the staging buffers of each step; negative where tensors do not fit."""
         alignment = self.target.memory_alignment_bytes
         change = [0] * (len(self.steps.steps) + 2)
         for name, (first, last) in self.lifetimes.items():
@@ -108,9 +112,9 @@ class Tables:
                 change[first] += size
                 change[last + 1] -= size
         total, out = self.border_row_bytes(), []
-        for step_change in change[:len(self.steps.steps)]:
+        for step, step_change in zip(self.steps.steps, change):
             total += step_change
-            out.append(total)
+            out.append(self.target.sram_bytes - total - self.draft.unused.get(step.name, 0))
         return out
 
     def _may_lie_in_strips(self, step: Step) -> bool:
@@ -128,17 +132,21 @@ class Tables:
     def _first_cut(self, step: Step) -> Blocks:
         return first_cut(step, self.steps.tensors[step.y], self.target)
 
-    def _choose(self, index: int) -> Cut:
-        """The cut of least estimated cycles among those that fit beside what is resident."""
-        step = self.steps.steps[index]
-        room = self.target.sram_bytes - self.resident_bytes[index] - self.draft.unused.get(step.name, 0)
-        operands = self._operands(step)
-        key = (step.name, *step_inputs(step), operands, room)
-        if key not in self._known:
-            self._known[key] = self._search(step, operands, room)
-        return self._known[key]
+    def _choose(self, base: Tables | None) -> list[Cut]:
+        """The cut of every step."""
+        moved = frozenset() if base is None else self.draft.external ^ base.draft.external
+        out = []
+        for index, step in enumerate(self.steps.steps):
+            names = (*step_inputs(step), step.y)
+            if base is not None and base._room[index] == self._room[index] and not any(
+                    self.steps.root(n) in moved for n in names):
+                out.append(base.cuts[index])
+            else:
+                out.append(self._search(step, self._operands(step), self._room[index]))
+        return out
 
     def _search(self, step: Step, operands: Operands, room: int) -> Cut:
+        """The cut of least estimated cycles among those that fit."""
         first = self._first_cut(step)
         if not (operands.x_outside or operands.residual_outside or operands.y_outside):
             return self._cut(step, operands, first, False, room)
