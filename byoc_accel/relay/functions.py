@@ -46,13 +46,18 @@ def _function(graph: Graph, group: Group, evaluate: ConstantEvaluator) -> tuple[
         copies[index] = relay.Var(f"x{position}", graph.nodes[index].expr.checked_type)
         params.append(copies[index])
     for index in sorted(i for layer in group.layers for i in layer.match.nodes):
-        call = graph.nodes[index].expr
+        expr = graph.nodes[index].expr
         args = [_operand(graph, i, copies, evaluate) for i in graph.nodes[index].inputs]
-        copies[index] = relay.Call(call.op, args, _own_attrs(call), call.type_args, call.span)
+        copies[index] = relay.Tuple(args, expr.span) if isinstance(expr, relay.Tuple) else copy_call(expr, args)
         origin[key(copies[index])] = index
     results = [copies[i] for i in group.outputs]
     body = results[0] if len(results) == 1 else relay.Tuple(results)
     return relay.Function(params, body), origin
+
+
+def copy_call(call: relay.Call, args: list[relay.Expr]) -> relay.Call:
+    """`call` on other operands, with attributes of its own."""
+    return relay.Call(call.op, args, _own_attrs(call), call.type_args, call.span)
 
 
 def _own_attrs(call: relay.Call) -> tvm.ir.Attrs | None:
@@ -68,6 +73,8 @@ def _operand(graph: Graph, index: int, copies: dict[int, relay.Expr], evaluate: 
         node = graph.nodes[index]
         if isinstance(node.expr, relay.Constant):
             return node.expr
+        if isinstance(node.expr, relay.Tuple):  # the scales of a qnn.concatenate
+            return relay.Tuple([_operand(graph, i, copies, evaluate) for i in node.inputs])
         value = evaluate(node.expr)
         if value is None:
             raise HostError(f"constant {node.op} cannot be computed at compile time; replace it by its value")

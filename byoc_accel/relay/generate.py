@@ -12,8 +12,11 @@ PATH = "docs/SUPPORTED_OPS.md"
 
 #: Kind in support.ops.TABLE -> patterns.
 KINDS: dict[str, tuple[str, ...]] = {
-    "convolution": ("conv", "scale"), "dense": ("dense",), "quantized convolution": ("qnn.conv",),
-    "quantized dense": ("qnn.dense",), "add": ("add",), "quantized add": ("qnn.add",),
+    "convolution": ("conv", "scale"), "dense": ("dense",), "transposed convolution": ("conv_transpose",),
+    "quantized convolution": ("qnn.conv",), "quantized dense": ("qnn.dense",),
+    "quantized transposed convolution": ("qnn.conv_transpose",), "add": ("add",), "quantized add": ("qnn.add",),
+    "concatenation": ("concat",), "quantized concatenation": ("qnn.concat",), "padding": ("pad",),
+    "upsampling": ("upsample",),
     "pooling": ("pool", "raw_pool"), "elementwise": ("unary",), "reshape and transpose": ("view",),
     "quantize and dequantize": ("boundary",)}
 

@@ -9,7 +9,8 @@ from ..support.ops import unsupported
 from ..target import Target
 from .constants import ConstantEvaluator
 from .elementwise import Cluster, find_clusters
-from .extract import Extractor
+from .extract import candidate as extract
+from .extractor import Extractor
 from .graph import Graph
 from .patterns import BY_ANCHOR, CLUSTER, FUSED_ONLY, Match, Matcher
 
@@ -97,7 +98,7 @@ def _first_supported(matcher: Matcher, extractor: Extractor, anchor: int, taken:
     """The first match at `anchor` that no constraint refuses, else the first reason."""
     reason = ""
     for match in matcher.candidates(anchor, taken):
-        candidate = extractor.candidate(match)
+        candidate = extract(extractor, match)
         why = unsupported(candidate, target) or _fake_quantized(extractor.graph, match, candidate)
         if why is None:
             return Layer(match, candidate, _operands(extractor.graph, match)), ""

@@ -29,9 +29,8 @@ class Stage:
 
 @dataclass(frozen=True)
 class Pattern:
-    """`head` may stand between the anchor and its data operand (required when `head_required`).
-
-    operands: what the manual says about those of the anchor.
+    """`head` may stand between the anchor and its data operand (required when `head_required`); "tuple" gathers
+    several operands. `operands` is what the manual says about those of the anchor.
     """
 
     name: str
@@ -55,15 +54,21 @@ POOLS = ("nn.max_pool2d", "nn.avg_pool2d", "nn.global_max_pool2d", "nn.global_av
 VIEWS = ("reshape", "nn.batch_flatten", "squeeze", "expand_dims", "transpose", "layout_transform", "copy")
 
 PATTERNS: tuple[Pattern, ...] = (
-    Pattern("qnn.conv", ("qnn.conv2d",), (_BIAS, _REQUANTIZE, _CLAMP, _NARROW), head="nn.pad"),
+    Pattern("qnn.conv", ("qnn.conv2d",), (_BIAS, _REQUANTIZE, _CLAMP, _NARROW)),
+    Pattern("qnn.conv_transpose", ("qnn.conv2d_transpose",), (_BIAS, _REQUANTIZE, _CLAMP, _NARROW)),
     Pattern("qnn.dense", ("qnn.dense",), (_BIAS, _REQUANTIZE, _CLAMP, _NARROW)),
     Pattern("qnn.add", ("qnn.add",), (_CLAMP,)),
-    Pattern("conv", ("nn.conv2d", "nn.conv1d"), (_AFFINE, _CLAMP), head="nn.pad"),
+    Pattern("conv", ("nn.conv2d", "nn.conv1d"), (_AFFINE, _CLAMP)),
+    Pattern("conv_transpose", ("nn.conv2d_transpose",), (_AFFINE, _CLAMP)),
     Pattern("dense", ("nn.dense", "nn.matmul"), (_AFFINE, _CLAMP)),
     Pattern("scale", SCALES, (_AFFINE, _CLAMP), operands=" of a layer's result and a constant per channel"),
     Pattern("raw_pool", ("nn.avg_pool2d", "nn.global_avg_pool2d", "mean"), (_TO_INT8,), head="cast",
             head_required=True),
     Pattern("pool", POOLS),
+    Pattern("concat", ("concatenate",), head="tuple", head_required=True),
+    Pattern("qnn.concat", ("qnn.concatenate",), head="tuple", head_required=True),
+    Pattern("pad", ("nn.pad",)),
+    Pattern("upsample", ("nn.upsampling", "image.resize2d", "repeat")),
     Pattern("add", ("add",), (_CLAMP,)),
     Pattern("unary", ("nn.relu", "clip", "nn.leaky_relu", "sigmoid", "tanh", "exp", "abs", "negative")),
     Pattern("view", VIEWS),
@@ -146,6 +151,8 @@ class Matcher:
         if not pattern.head or node.op != pattern.head or node.constant or data in taken:
             return None
         if node.op == "cast" and (self._dtype(node.inputs[0]), self._dtype(data)) != ("int8", "int32"):
+            return None
+        if node.op == "tuple" and any(self.graph.nodes[i].constant for i in node.inputs):
             return None
         return data if self.graph.single_use(data) is not None else None
 

@@ -9,11 +9,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Set
 from dataclasses import dataclass
 
-from ..support.candidate import BoundaryCandidate, UnaryCandidate, ViewCandidate
+from ..support.candidate import (
+    BoundaryCandidate,
+    ConcatCandidate,
+    PadCandidate,
+    UnaryCandidate,
+    UpsampleCandidate,
+    ViewCandidate,
+)
 from .graph import Graph
 from .layers import Layer, Layers
 
 NO_ANCHOR = "no convolution, dense or pooling layer beside it; alone it is better left to the host"
+PASSIVE = (ViewCandidate, UnaryCandidate, BoundaryCandidate, ConcatCandidate, PadCandidate, UpsampleCandidate)
 LONELY = "it stands between the region's edge and the host, with nothing to compute before it"
 
 
@@ -94,12 +102,10 @@ def _weak(graph: Graph, group: Group) -> list[tuple[Layer, str]]:
     results, outputs = {layer.result for layer in group.layers}, set(group.outputs)
     weak: list[tuple[Layer, str]] = []
     for layer in group.layers:
-        passive = isinstance(layer.candidate, (ViewCandidate, UnaryCandidate, BoundaryCandidate))
-        if not layer.is_scale and not (passive and layer.result in outputs):
+        if not layer.is_scale and not (isinstance(layer.candidate, PASSIVE) and layer.result in outputs):
             continue
-        (x,) = layer.operands
-        reads_input = x not in results
-        repeats_output = isinstance(layer.candidate, ViewCandidate) and x in outputs and all(
+        reads_input = results.isdisjoint(layer.operands)
+        repeats_output = isinstance(layer.candidate, ViewCandidate) and layer.operands[0] in outputs and all(
             u not in {i for f in group.layers for i in f.match.nodes} for u in graph.uses[layer.result])
         if reads_input or repeats_output:
             weak.append((layer, LONELY))

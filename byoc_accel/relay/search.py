@@ -58,10 +58,12 @@ class Found:
 
 @dataclass
 class _Refusals:
-    """What is known not to work: anchors with the reason, and pairs (value, result of its reader) to keep apart."""
+    """What is known not to work: anchors with the reason, and pairs (value, result of its reader) to keep apart, with
+    the last reason by reader."""
 
     anchors: dict[int, str]
     cuts: set[tuple[int, int]]
+    apart: dict[int, str]
 
     def __len__(self) -> int:
         return len(self.anchors) + len(self.cuts)
@@ -77,7 +79,7 @@ def find_regions(module: tvm.IRModule, name: str, options: Options,
     function = module[name]
     graph, evaluate = build_graph(function), ConstantEvaluator()
     samples = _Samples(module, function, graph, calibration)
-    refusals = _Refusals({}, set())
+    refusals = _Refusals({}, set(), {})
     while True:
         before = len(refusals)
         layers = find_layers(graph, evaluate, options.target, refusals.anchors)
@@ -89,8 +91,14 @@ def find_regions(module: tvm.IRModule, name: str, options: Options,
         if len(refusals) == before:
             break
     by_result = {f.result: f for f in layers.found}
-    lonely = {i: reason for result, reason in dropped.items() for i in by_result[result].match.nodes}
+    lonely = {i: _lonely(reason, refusals.apart.get(result)) for result, reason in dropped.items()
+              for i in by_result[result].match.nodes}
     return Found(name, function, graph, tuple(regions), {**layers.reasons, **lonely}, samples.guessed)
+
+
+def _lonely(reason: str, apart: str | None) -> str:
+    """Why a layer without a region stays on the host; `apart` is why it was cut off from its neighbours."""
+    return reason if apart is None else f"it does not fit its neighbours ({apart}), and {reason}"
 
 
 class _Samples:
@@ -129,6 +137,7 @@ def _keep_apart(draft: Draft, conflict: Conflict, refusals: _Refusals) -> None:
     cuts = {(u, layer.result) for u in apart} - refusals.cuts
     if cuts:
         refusals.cuts.update(cuts)
+        refusals.apart[layer.result] = conflict.reason
     else:
         refusals.anchors[layer.match.anchor] = f"it does not fit its neighbours: {conflict.reason}"
 

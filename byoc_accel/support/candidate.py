@@ -52,13 +52,12 @@ class Requantize:
 
 @dataclass(frozen=True)
 class ConvCandidate:
-    """conv1d, conv2d, dense or matmul with bias, scaling and clamping.
+    """conv1d, conv2d, conv2d_transpose, dense or matmul with bias, scaling and clamping.
 
     layout: "NHWC", "NCHW", "NWC", "NCW", or "" for dense (the reduction is the last axis). weight: the host's
     array, or None when it is no constant; kernel_layout names its axes ("OIHW", "HWIO", "HWOI", "OHWI", "OIW",
     "WIO", "OI", "IO"). bias: (O,) float or int32, or None for no bias. factor and offset: float64 (O,), applied
     to float results after the bias. clip: real bounds for float, stored integers for int8.
-    constant_bias is False when an operand added per channel is no constant.
     """
 
     name: str
@@ -90,6 +89,11 @@ class ConvCandidate:
     def quantized(self) -> bool:
         return self.op.startswith("qnn.")
 
+    @property
+    def transposed(self) -> bool:
+        """Whether each position of the operand is spread over the result by the kernel."""
+        return self.op.endswith("conv2d_transpose")
+
 
 @dataclass(frozen=True)
 class AddCandidate:
@@ -114,6 +118,71 @@ class AddCandidate:
     @property
     def quantized(self) -> bool:
         return self.op.startswith("qnn.")
+
+
+@dataclass(frozen=True)
+class ConcatCandidate:
+    """`xs` one after another along host axis `axis`. Scales, one per operand, are for qnn.concatenate only."""
+
+    name: str
+    op: str
+    xs: tuple[Value, ...]
+    y: Value
+    axis: int
+    x_scales: tuple[Scale, ...] = ()
+    y_scale: Scale | None = None
+    rounding: str | None = "upward"
+    compute_dtype: str = "int64"
+
+    @property
+    def inputs(self) -> tuple[Value, ...]:
+        return self.xs
+
+    @property
+    def quantized(self) -> bool:
+        return self.op.startswith("qnn.")
+
+
+@dataclass(frozen=True)
+class PadCandidate:
+    """x between (before, after) positions of `value` along every host axis; mode "constant" or another.
+
+    value: None when it is no scalar constant.
+    """
+
+    name: str
+    op: str
+    x: Value
+    y: Value
+    widths: tuple[tuple[int, int], ...]
+    value: float | None
+    mode: str = "constant"
+
+    @property
+    def inputs(self) -> tuple[Value, ...]:
+        return (self.x,)
+
+
+@dataclass(frozen=True)
+class UpsampleCandidate:
+    """Every position repeated: y[i] = x[i // factor] along the host axes that have a factor above 1.
+
+    method, mode and rounding are the host's words for a resize; "nearest_neighbor", "asymmetric" and "" for a plain
+    repetition. layout: "" when the op has none.
+    """
+
+    name: str
+    op: str
+    x: Value
+    y: Value
+    layout: str
+    method: str = "nearest_neighbor"
+    mode: str = "asymmetric"
+    rounding: str = ""
+
+    @property
+    def inputs(self) -> tuple[Value, ...]:
+        return (self.x,)
 
 
 @dataclass(frozen=True)
@@ -206,6 +275,6 @@ class OtherCandidate:
     inputs: tuple[Value, ...] = field(default=())
 
 
-Candidate = Union[ConvCandidate, AddCandidate, PoolCandidate, UnaryCandidate, ViewCandidate, BoundaryCandidate,
-                  OtherCandidate]
+Candidate = Union[ConvCandidate, AddCandidate, ConcatCandidate, PadCandidate, UpsampleCandidate, PoolCandidate,
+                  UnaryCandidate, ViewCandidate, BoundaryCandidate, OtherCandidate]
 ANCHORS = (ConvCandidate, AddCandidate, PoolCandidate)

@@ -19,10 +19,13 @@ from .candidate import (
     AddCandidate,
     BoundaryCandidate,
     Candidate,
+    ConcatCandidate,
     ConvCandidate,
+    PadCandidate,
     PoolCandidate,
     Scale,
     UnaryCandidate,
+    UpsampleCandidate,
     ViewCandidate,
 )
 from .weights import channels, is_multiplier_form, ohwi
@@ -30,16 +33,26 @@ from .weights import channels, is_multiplier_form, ohwi
 Constraint = Callable[[Any, Target], Union[str, None]]
 
 LAYOUTS = ("NHWC", "NCHW", "NWC", "NCW")
-KERNEL_LAYOUTS = ("OIHW", "HWIO", "HWOI", "OHWI", "OIW", "WIO", "WOI", "OWI")
+KERNEL_LAYOUTS = ("OIHW", "IOHW", "HWIO", "HWOI", "OHWI", "OIW", "WIO", "WOI", "OWI")
 MAX_KERNEL = 256
 MAX_EXTENT = 65536
 MAX_WINDOW = 1 << 21
 MIN_RATIO = 2.0 ** -32
 MAX_RATIO = 2.0 ** 30
 DTYPES = ("float32", "int8")
+MAX_PAD_VALUE = 256
+#: TVM's resize takes exact index division where factor * (size + 1) is at most this, for the mode asymmetric.
+MAX_DIVISION = 100_000
+#: Coordinate mode -> roundings with which nearest neighbour by a whole factor is index division.
+DIVIDES = {"half_pixel": ("round", "round_prefer_floor", "round_prefer_ceil"),
+           "pytorch_half_pixel": ("round", "round_prefer_floor", "round_prefer_ceil"),
+           "tf_half_pixel_for_nn": ("", "floor")}
 
 FORMATS = {"layouts": ", ".join(LAYOUTS), "kernel_layouts": ", ".join(KERNEL_LAYOUTS), "kernel": MAX_KERNEL,
-           "extent": MAX_EXTENT, "window": f"{MAX_WINDOW:,}", "functions": ", ".join(sorted(FUNCTIONS))}
+           "extent": MAX_EXTENT, "window": f"{MAX_WINDOW:,}", "functions": ", ".join(sorted(FUNCTIONS)),
+           "pad_value": MAX_PAD_VALUE,
+           "divides": "; ".join(f"{mode} with {' or '.join(r or 'none' for r in roundings)}"
+                                for mode, roundings in DIVIDES.items())}
 
 
 def rule(constraint: Constraint) -> str:
@@ -150,6 +163,13 @@ def group_channels(c: ConvCandidate, target: Target) -> str | None:
     return None
 
 
+def transposed_form(c: ConvCandidate, target: Target) -> str | None:
+    """A transposed convolution has one group, dilation 1 and two dimensions."""
+    if c.groups != 1:
+        return f"{c.groups} groups"
+    return f"dilation {c.dilation}" if c.dilation != (1, 1) else None
+
+
 def dense_shape(c: ConvCandidate, target: Target) -> str | None:
     """A dense layer reduces the last axis of an operand of rank 2 to 4, and gives 1 unit or more."""
     if not 2 <= len(c.x.shape) <= 4:
@@ -169,12 +189,15 @@ def symmetric_weights(c: ConvCandidate, target: Target) -> str | None:
     return None
 
 
-def constant_scales(c: ConvCandidate | AddCandidate | BoundaryCandidate, target: Target) -> str | None:
+def constant_scales(c: ConvCandidate | AddCandidate | ConcatCandidate | BoundaryCandidate,
+                    target: Target) -> str | None:
     """Scales are finite constants above 0, one per tensor, and zero points are constants of -128 to 127."""
     if isinstance(c, BoundaryCandidate):
         scales = {"tensor": c.scale}
     elif isinstance(c, AddCandidate):
         scales = {"left operand": c.x1_scale, "right operand": c.x2_scale, "result": c.y_scale}
+    elif isinstance(c, ConcatCandidate):
+        scales = {**{f"operand {i}": s for i, s in enumerate(c.x_scales)}, "result": c.y_scale}
     else:
         scales = {"operand": c.x_scale, "result": c.requantize.y}
     for role, scale in scales.items():
@@ -223,11 +246,13 @@ def _channel_axis(c: ConvCandidate) -> int:
     return c.layout.index("C") if c.layout else len(c.y.shape) - 1
 
 
-def encodable_scale(c: ConvCandidate | AddCandidate, target: Target) -> str | None:
+def encodable_scale(c: ConvCandidate | AddCandidate | ConcatCandidate, target: Target) -> str | None:
     """A requantize scales by less than 2^30, which a shift can encode, and by 2^-32 or more; some channels of
     a layer may scale by less, their result is the zero point."""
     if isinstance(c, AddCandidate):
         ratios = np.array([c.x1_scale.scale, c.x2_scale.scale]) / c.y_scale.scale
+    elif isinstance(c, ConcatCandidate):
+        ratios = np.array([s.scale for s in c.x_scales]) / c.y_scale.scale
     else:
         scales = np.asarray(c.requantize.acc_scale, np.float64).reshape(-1)
         if not np.isfinite(scales).all() or (scales <= 0).any():
@@ -268,11 +293,44 @@ def equal_shapes(c: AddCandidate, target: Target) -> str | None:
     return None if 1 <= len(c.x1.shape) <= 4 else f"rank {len(c.x1.shape)}"
 
 
-def add_arithmetic(c: AddCandidate, target: Target) -> str | None:
-    """A quantized add requantizes in int64 arithmetic, rounding half up or half away from zero."""
+def requantize_arithmetic(c: AddCandidate | ConcatCandidate, target: Target) -> str | None:
+    """A quantized add or concatenation requantizes in int64 arithmetic, rounding half up or half away from zero."""
     if c.rounding is None:
         return "rounding of another kind"
     return None if c.compute_dtype == "int64" else f"compute_dtype {c.compute_dtype}"
+
+
+def concat_axis(c: ConcatCandidate, target: Target) -> str | None:
+    """A concatenation joins tensors of rank 1 or more; the region's order of axes must show the axis as height, width
+    or channels."""
+    return None if c.y.shape and -len(c.y.shape) <= c.axis < len(c.y.shape) else f"axis {c.axis} of {c.y.shape}"
+
+
+def pad_form(c: PadCandidate, target: Target) -> str | None:
+    """A pad adds a constant to height, width or channels: an integer of -128 to 127 to int8 tensors; to float32 ones
+    a number of at most {pad_value} in magnitude, as it widens the tensor's range."""
+    if c.mode != "constant":
+        return f"mode {c.mode}"
+    if c.value is None:
+        return "the value is computed at run time"
+    if any(min(width) < 0 for width in c.widths):
+        return f"widths {c.widths}"
+    low, high = (-128, 127) if c.y.dtype == "int8" else (-MAX_PAD_VALUE, MAX_PAD_VALUE)
+    fits = low <= c.value <= high and (c.y.dtype != "int8" or float(c.value).is_integer())
+    return None if fits else f"value {c.value:g}"
+
+
+def upsample_form(c: UpsampleCandidate, target: Target) -> str | None:
+    """Upsampling is by nearest neighbour and whole factors along height and width, in a coordinate mode and rounding
+    that are index division: asymmetric; {divides}."""
+    if c.method != "nearest_neighbor":
+        return f"method {c.method}"
+    if len(c.x.shape) != len(c.y.shape) or any(n % m for m, n in zip(c.x.shape, c.y.shape)):
+        return f"{c.x.shape} to {c.y.shape}"
+    if c.mode == "asymmetric":
+        large = [m for m, n in zip(c.x.shape, c.y.shape) if n != m and n // m * (m + 1) > MAX_DIVISION]
+        return f"size {large[0]} in floating point" if large else None
+    return None if c.rounding in DIVIDES.get(c.mode, ()) else f"{c.mode} with rounding {c.rounding or 'none'}"
 
 
 def pool_window(c: PoolCandidate, target: Target) -> str | None:

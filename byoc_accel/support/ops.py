@@ -7,10 +7,13 @@ from .candidate import (
     AddCandidate,
     BoundaryCandidate,
     Candidate,
+    ConcatCandidate,
     ConvCandidate,
     OtherCandidate,
+    PadCandidate,
     PoolCandidate,
     UnaryCandidate,
+    UpsampleCandidate,
     ViewCandidate,
 )
 
@@ -20,7 +23,11 @@ DENSE = (rules.constant_weight, rules.weight_dtype, rules.dense_shape, rules.add
 QUANTIZED = (rules.result_int8, rules.symmetric_weights, rules.constant_scales, rules.bias_int32,
              rules.requantize_form, rules.encodable_scale, rules.sums_fit)
 ADD = (rules.equal_shapes, rules.addressable, rules.clip_bounds)
-QUANTIZED_ADD = (rules.constant_scales, rules.add_arithmetic, rules.encodable_scale)
+QUANTIZED_ADD = (rules.constant_scales, rules.requantize_arithmetic, rules.encodable_scale)
+TRANSPOSED = (rules.transposed_form, *CONV)
+CONCAT = (rules.concat_axis, rules.addressable)
+PAD = (rules.static_shapes, rules.supported_dtypes, rules.pad_form, rules.addressable)
+UPSAMPLE = (rules.static_shapes, rules.supported_dtypes, rules.upsample_form, rules.addressable)
 POOL = (rules.static_shapes, rules.supported_dtypes, rules.known_layout, rules.kernel_size, rules.pool_window,
         rules.raw_average, rules.addressable)
 UNARY = (rules.static_shapes, rules.supported_dtypes, rules.known_function, rules.clip_bounds,
@@ -33,21 +40,27 @@ INT8 = (rules.static_shapes, rules.int8)
 
 #: Title in the manual -> constraints, in the order in which they are checked.
 TABLE: dict[str, tuple[rules.Constraint, ...]] = {
-    "convolution": FLOAT + CONV, "dense": FLOAT + DENSE, "quantized convolution": INT8 + CONV + QUANTIZED,
-    "quantized dense": INT8 + DENSE + QUANTIZED, "add": FLOAT + ADD, "quantized add": INT8 + ADD + QUANTIZED_ADD,
+    "convolution": FLOAT + CONV, "dense": FLOAT + DENSE, "transposed convolution": FLOAT + TRANSPOSED,
+    "quantized convolution": INT8 + CONV + QUANTIZED, "quantized dense": INT8 + DENSE + QUANTIZED,
+    "quantized transposed convolution": INT8 + TRANSPOSED + QUANTIZED, "add": FLOAT + ADD,
+    "quantized add": INT8 + ADD + QUANTIZED_ADD, "concatenation": FLOAT + CONCAT,
+    "quantized concatenation": INT8 + CONCAT + QUANTIZED_ADD, "padding": PAD, "upsampling": UPSAMPLE,
     "pooling": POOL, "elementwise": UNARY, "reshape and transpose": VIEW,
     "quantize and dequantize": BOUNDARY}
 
 
+#: Title without "quantized" by type; a convolution's says more.
+KINDS = {AddCandidate: "add", ConcatCandidate: "concatenation", PadCandidate: "padding",
+         UpsampleCandidate: "upsampling", PoolCandidate: "pooling", UnaryCandidate: "elementwise",
+         ViewCandidate: "reshape and transpose", BoundaryCandidate: "quantize and dequantize"}
+
+
 def kind(candidate: Candidate) -> str:
     """Key of `TABLE` for a candidate; "" for an op of no pattern."""
+    title = KINDS.get(type(candidate), "")
     if isinstance(candidate, ConvCandidate):
-        return ("quantized " if candidate.quantized else "") + ("convolution" if candidate.layout else "dense")
-    if isinstance(candidate, AddCandidate):
-        return "quantized add" if candidate.quantized else "add"
-    return {PoolCandidate: "pooling", UnaryCandidate: "elementwise", ViewCandidate: "reshape and transpose",
-            BoundaryCandidate: "quantize and dequantize"}.get(
-        type(candidate), "")
+        title = ("transposed " if candidate.transposed else "") + ("convolution" if candidate.layout else "dense")
+    return f"quantized {title}" if getattr(candidate, "quantized", False) else title
 
 
 def unsupported(candidate: Candidate, target: Target) -> str | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -91,3 +91,26 @@ def offsets(view: View) -> np.ndarray:
     for size, stride in view:
         result = (result[:, None] + np.arange(size, dtype=np.int64) * stride).reshape(-1)
     return result
+
+
+def match_axes(shape: Shape4, view: View, host_shape: Sequence[int],
+               axes: Sequence[int]) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """Ways to see host axes (ascending) as whole device axes: a permutation as of `find_perm`, and the device axes.
+
+    Each device axis is different; channels come first where an axis of size 1 could be any.
+    """
+    for perm in dict.fromkeys((NHWC, NCHW, *itertools.permutations(range(4)))):
+        if from_perm(shape, perm) != view:
+            continue
+        places = [[j for j in (3, 2, 1, 0) if shape[perm[j]] == host_shape[axis]
+                   and math.prod(shape[p] for p in perm[:j]) == math.prod(host_shape[:axis])] for axis in axes]
+        for found in itertools.product(*places):
+            if all(a < b for a, b in zip(found, found[1:])):
+                yield perm, tuple(perm[j] for j in found)
+
+
+def resized(shape: Shape4, axes: Sequence[int], sizes: Sequence[int]) -> Shape4:
+    """`shape` with other sizes along device `axes`."""
+    changed = dict(zip(axes, sizes))
+    n, h, w, c = (changed.get(axis, size) for axis, size in enumerate(shape))
+    return n, h, w, c

@@ -32,6 +32,29 @@ def const(array: object, dtype: str | None = None) -> relay.Expr:
     return relay.const(np.asarray(array, dtype))
 
 
+def normal(*shape: int, seed: int = 0) -> relay.Expr:
+    return const(np.random.default_rng(seed).normal(size=shape), "float32")
+
+
+def float_input(*shape: int, name: str = "x") -> relay.Var:
+    return relay.var(name, shape=shape, dtype="float32")
+
+
+def conv(x: relay.Expr, channels: int = 4, in_channels: int = 4, layout: str = "NCHW", seed: int = 0) -> relay.Expr:
+    shape = (channels, in_channels, 3, 3) if layout == "NCHW" else (3, 3, in_channels, channels)
+    return relay.nn.conv2d(x, normal(*shape, seed=seed), channels=channels, kernel_size=(3, 3), padding=(1, 1),
+                           data_layout=layout, kernel_layout="OIHW" if layout == "NCHW" else "HWIO")
+
+
+def int8_input(*shape: int, name: str = "x") -> relay.Var:
+    return relay.var(name, shape=shape, dtype="int8")
+
+
+def shaped(layout: str, n: int, h: int, w: int, c: int) -> tuple[int, ...]:
+    """The sizes in the order of `layout`."""
+    return tuple({"N": n, "H": h, "W": w, "C": c}[a] for a in layout)
+
+
 def random_inputs(mod: tvm.IRModule, seed: int = 0) -> Arrays:
     """An array for every input of main: full-range int8, or floats of variance 1."""
     rng = np.random.default_rng(seed)

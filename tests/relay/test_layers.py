@@ -18,8 +18,11 @@ from tests.relay.models import (  # noqa: E402
     check_library,
     check_region,
     const,
+    conv,
+    float_input,
     host_ops,
     module,
+    normal,
     qadd,
     qconv2d,
     qdense,
@@ -28,20 +31,6 @@ from tests.relay.models import (  # noqa: E402
     run,
     run_imported,
 )
-
-
-def normal(*shape: int, seed: int = 0) -> relay.Expr:
-    return const(np.random.default_rng(seed).normal(size=shape), "float32")
-
-
-def float_input(*shape: int, name: str = "x") -> relay.Var:
-    return relay.var(name, shape=shape, dtype="float32")
-
-
-def conv(x: relay.Expr, channels: int = 4, in_channels: int = 4, layout: str = "NCHW", seed: int = 0) -> relay.Expr:
-    shape = (channels, in_channels, 3, 3) if layout == "NCHW" else (3, 3, in_channels, channels)
-    return relay.nn.conv2d(x, normal(*shape, seed=seed), channels=channels, kernel_size=(3, 3), padding=(1, 1),
-                           data_layout=layout, kernel_layout="OIHW" if layout == "NCHW" else "HWIO")
 
 
 class TestFusing:

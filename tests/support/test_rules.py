@@ -11,12 +11,15 @@ from byoc_accel.support.candidate import (
     AddCandidate,
     BoundaryCandidate,
     Candidate,
+    ConcatCandidate,
     ConvCandidate,
     OtherCandidate,
+    PadCandidate,
     PoolCandidate,
     Requantize,
     Scale,
     UnaryCandidate,
+    UpsampleCandidate,
     Value,
     ViewCandidate,
 )
@@ -47,7 +50,13 @@ POOL = PoolCandidate("p", "nn.avg_pool2d", value((1, 6, 6, 4)), value((1, 3, 3, 
 UNARY = UnaryCandidate("u", "tanh", value((1, 4)), value((1, 4)), "tanh")
 VIEW = ViewCandidate("v", "transpose", value((2, 3)), value((3, 2)), (1, 0))
 EDGE = BoundaryCandidate("q", "qnn.quantize", value((1, 4)), value((1, 4), "int8"), Scale(0.1, 3))
-GOOD = (EDGE, CONV, QCONV, DENSE, ADD, QADD, POOL, UNARY, VIEW)
+TRANSPOSED = replace(CONV, op="nn.conv2d_transpose", y=value((1, 8, 8, 8)))
+CONCAT = ConcatCandidate("k", "concatenate", (value((1, 4)), value((1, 3))), value((1, 7)), 1)
+QCONCAT = ConcatCandidate("k", "qnn.concatenate", (value((4,), "int8"),) * 2, value((8,), "int8"), 0,
+                          (Scale(0.1, 0), Scale(0.2, 1)), Scale(0.3, 2))
+PAD = PadCandidate("d", "nn.pad", value((1, 4)), value((1, 6)), ((0, 0), (1, 1)), 0.0)
+UP = UpsampleCandidate("s", "image.resize2d", value((1, 3, 3, 2)), value((1, 6, 9, 2)), "NHWC")
+GOOD = (TRANSPOSED, CONCAT, QCONCAT, PAD, UP, EDGE, CONV, QCONV, DENSE, ADD, QADD, POOL, UNARY, VIEW)
 
 
 def requantize(**changes: object) -> Candidate:
@@ -104,6 +113,20 @@ BROKEN = [
     (replace(UNARY, x=value((1, 4), "int8"), y=value((1, 4), "int8")), "of stored integers"),
     (replace(UNARY, x=value(()), y=value(())), "a scalar"),
     (replace(UNARY, function="clip", args=(-200.0, 0.0), x=value((4,), "int8"), y=value((4,), "int8")), "-200"),
+    (replace(TRANSPOSED, groups=2), "2 groups"),
+    (replace(TRANSPOSED, dilation=(2, 1)), "dilation (2, 1)"),
+    (replace(CONCAT, axis=2), "axis 2 of (1, 7)"),
+    (replace(QCONCAT, x_scales=(Scale(0.1, 0), Scale(1e12, 0))), "it would scale by"),
+    (replace(QCONCAT, x_scales=(Scale(0.1, 0), Scale(None, 0))), "operand 1 has scale that is no scalar constant"),
+    (replace(PAD, mode="edge"), "mode edge"),
+    (replace(PAD, value=None), "computed at run time"),
+    (replace(PAD, widths=((0, 0), (-1, 1))), "widths"),
+    (replace(PAD, value=257.0), "value 257"),
+    (replace(PAD, x=value((1, 4), "int8"), y=value((1, 6), "int8"), value=0.5), "value 0.5"),
+    (replace(UP, method="linear"), "method linear"),
+    (replace(UP, y=value((1, 6, 8, 2))), "(1, 3, 3, 2) to (1, 6, 8, 2)"),
+    (replace(UP, mode="half_pixel"), "half_pixel with rounding none"),
+    (replace(UP, x=value((1, 9999, 1, 2)), y=value((1, 199980, 1, 2))), "in floating point"),
     (replace(VIEW, y=value((3, 3))), "(2, 3) to (3, 3)"),
     (replace(VIEW, axes=(0, 0)), "axes (0, 0)"),
     (replace(EDGE, y=value((1, 4), "uint8")), "float32 in, uint8 out"),
