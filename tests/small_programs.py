@@ -11,7 +11,8 @@ from byoc_accel.emit.verify import verify
 from byoc_accel.errors import ProgramError
 from byoc_accel.isa.encode import encode_all
 from byoc_accel.isa.inst import Inst, inst
-from byoc_accel.isa.payload import pack_parameters, pack_taps, pack_weights
+from byoc_accel.isa.parameters import parameters
+from byoc_accel.isa.payload import pack_taps, pack_weights
 from byoc_accel.target import Target, load_target
 
 TINY = load_target("tiny")  # 4 x 4, 8 KiB SRAM, 64 accumulators, loops 4 deep
@@ -54,8 +55,8 @@ def weights(g: Inst, columns: int = 1, target: Target = TINY) -> bytes:
 
 
 def par(columns: int = 1, multiplier: int = 1 << 30, shift: int = 30, **fields: object) -> Inst:
-    payload = pack_parameters(np.zeros(columns, int), np.array([multiplier]), np.array([shift]), uniform=True)
-    return inst("par", columns=columns, uniform=1, payload=payload, **{"clamp_low": -128, "clamp_high": 127, **fields})
+    scale = parameters(np.zeros(columns, int), np.array([multiplier]), np.array([shift]), uniform=True)
+    return inst("par", **scale, **{"clamp_low": -128, "clamp_high": 127, **fields})
 
 
 def conv(g: Inst, columns: int = 1, **fields: object) -> Inst:

@@ -16,7 +16,8 @@ from byoc_accel.emit.program import Buffer, Layer, Program
 from byoc_accel.isa.encode import encode, payload_length
 from byoc_accel.isa.fields import OPERANDS, limits
 from byoc_accel.isa.inst import Inst, inst
-from byoc_accel.isa.payload import pack_parameters, pack_table, pack_taps, pack_weights
+from byoc_accel.isa.parameters import parameters
+from byoc_accel.isa.payload import pack_table, pack_taps, pack_weights
 from byoc_accel.isa.table import BY_MNEMONIC, INSTRUCTIONS, ROUNDINGS, UNITS
 from byoc_accel.target import Target
 from tests.strategies_lanes import with_lanes
@@ -360,10 +361,11 @@ class _Builder:
             count = 1 if uniform else columns
             low_shift, high_shift = (30, 46) if self.flag() else (1, 63)
             shifts = self.random.integers(low_shift, high_shift, count)
-            payload = pack_parameters(self.random.integers(-3000, 3000, columns),
-                                      self.random.integers(0, 1 << 31, count), shifts, uniform)
-            self.set(inst("par", rounding=rounding, uniform=uniform, columns=columns, clamp_low=low,
-                          clamp_high=high, zero_point=self.pick(-128, 127), payload=payload))
+            multipliers = self.random.integers(self.pick(0, 1) << 30, 1 << 31, count) & -1 << self.pick(0, 30)
+            fields = parameters(self.random.integers(-3000, 3000, columns) << self.pick(0, 19), multipliers, shifts,
+                                uniform)
+            self.set(inst("par", rounding=rounding, clamp_low=low, clamp_high=high, zero_point=self.pick(-128, 127),
+                          **fields))
         if "addp" not in self.settings or not self.random.integers(4):
             multipliers = self.random.integers(0, 1 << 31, 3).tolist()
             shifts = self.random.integers(28, 34, 3).tolist()

@@ -11,9 +11,10 @@ from ..quantize.qregion import QConv
 from ..schedule.geometry import block_input_rows, is_depthwise
 from ..schedule.plan import ConvStep, Place, StepPlan, Strips, result_shape
 from .array import Area, Taps, convolve, depthwise, tile_work
+from .channels import Channels, reach, simplify
 from .context import Block, Context, Operand
 from .moves import load_stage, load_strips, store_stage, tight
-from .post import Channels, Grid, Tail, post, set_channels, set_grid, set_tail
+from .post import Grid, Tail, post, set_channels, set_grid, set_tail
 
 # Address registers of a blocked step. Register 0 always reads as zero.
 IFM, RESIDUAL, OFM, SINK, STAGE = 1, 2, 3, 4, 7
@@ -215,8 +216,9 @@ def _channels(ctx: Context, conv: QConv, first: int, last: int) -> Channels:
     sums = conv.weight[first:last].astype(np.int64).sum(axis=(1, 2, 3))
     bias = conv.bias[first:last].astype(np.int64) - zero_point * sums
     bias = (bias + (1 << 31)) % (1 << 32) - (1 << 31)  # accumulators wrap, so the bias may too
-    return Channels(bias, conv.multiplier[first:last], conv.shift[first:last], conv.rounding,
-                    ctx.tensors[conv.y].zero_point, conv.clamp)
+    channels = Channels(bias, conv.multiplier[first:last], conv.shift[first:last], conv.rounding,
+                        ctx.tensors[conv.y].zero_point, conv.clamp)
+    return simplify(channels, *reach(conv.weight[first:last]))
 
 
 def _dense_weight(conv: QConv, first: int, last: int) -> tuple[np.ndarray, int]:

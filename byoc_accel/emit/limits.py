@@ -13,7 +13,8 @@ import numpy as np
 from ..errors import EncodeError
 from ..isa.footprint import Footprint, footprint, overlap, size_bytes
 from ..isa.inst import Inst
-from ..isa.payload import unpack_parameters, unpack_taps, unpack_weights
+from ..isa.parameters import unpack_parameters
+from ..isa.payload import unpack_taps, unpack_weights
 from ..target import Target
 from .program import Buffer
 
@@ -160,7 +161,7 @@ def _window(g: Inst, target: Target) -> None:
 def _parameters(inst: Inst, target: Target) -> None:
     _columns(inst, target)
     try:
-        _, multiplier, shift = unpack_parameters(inst.payload, inst.columns, bool(inst.uniform))
+        _, multiplier, shift = unpack_parameters(inst)
     except EncodeError as error:
         raise BrokenRule(error.args[0].split(": ", 1)[1]) from None
     bad = np.flatnonzero((multiplier < 0) | (shift < SHIFT_MIN) | (shift > SHIFT_MAX))

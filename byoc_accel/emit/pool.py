@@ -10,9 +10,10 @@ from ..errors import ScheduleError
 from ..quantize.qregion import QPool
 from ..schedule.plan import ElementStep, Place, PoolStep, StepPlan, step_inputs
 from .array import Area, Taps, depthwise
+from .channels import Channels
 from .context import Block, Context, Operand
 from .moves import load_stage, store_stage, tight
-from .post import Channels, Grid, Tail, identity, post, set_channels, set_grid, set_tail
+from .post import Grid, Tail, identity, post, set_channels, set_grid, set_tail
 
 
 @dataclass(frozen=True)

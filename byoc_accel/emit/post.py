@@ -5,9 +5,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..isa.payload import pack_parameters, pack_table
+from ..isa.parameters import parameters
+from ..isa.payload import pack_table
 from ..quantize.qregion import IDENTITY, QAdd, QLut
 from .builder import Access
+from .channels import Channels
 from .context import Context, Operand
 
 
@@ -24,18 +26,6 @@ class Tail:
     table: QLut | None = None
 
 
-@dataclass(frozen=True)
-class Channels:
-    """Parameters of up to array.columns channels: int arrays (columns,), zero point and clamp of the first stage."""
-
-    bias: np.ndarray
-    multiplier: np.ndarray
-    shift: np.ndarray
-    rounding: str
-    zero_point: int
-    clamp: tuple[int, int]
-
-
 def identity(columns: int) -> Channels:
     """Parameters that pass int8 values through unchanged."""
     return Channels(np.zeros(columns, np.int64), np.full(columns, IDENTITY.multiplier),
@@ -44,12 +34,10 @@ def identity(columns: int) -> Channels:
 
 def set_channels(ctx: Context, channels: Channels) -> None:
     """par, with one multiplier for all channels where they agree."""
-    same = len(set(zip(channels.multiplier.tolist(), channels.shift.tolist()))) == 1
-    count = 1 if same else len(channels.bias)
-    payload = pack_parameters(channels.bias.astype(np.int64), channels.multiplier[:count].astype(np.int64),
-                              channels.shift[:count].astype(np.int64), uniform=same)
-    ctx.configure("par", payload, columns=len(channels.bias), uniform=int(same), rounding=channels.rounding,
-                  zero_point=channels.zero_point, clamp_low=channels.clamp[0], clamp_high=channels.clamp[1])
+    count = 1 if channels.uniform else len(channels.bias)
+    fields = parameters(channels.bias, channels.multiplier[:count], channels.shift[:count], channels.uniform)
+    ctx.configure("par", **fields, rounding=channels.rounding, zero_point=channels.zero_point,
+                  clamp_low=channels.clamp[0], clamp_high=channels.clamp[1])
 
 
 def set_tail(ctx: Context, tail: Tail) -> None:

@@ -21,6 +21,7 @@ def isa_header(first_line: str) -> str:
         _info(),
         _encoding_ok(),
         *(_decode(row) for row in INSTRUCTIONS),
+        _PARAMETERS,
         _payload_bytes(),
     ]
     return _guard("WIA_ISA_H", first_line, _ISA_INTRO, parts)
@@ -221,6 +222,61 @@ static inline bool wia_encoding_ok(const uint8_t *bytes)
 }}"""
 
 
+_PARAMETERS = """/* Parameters of one channel, as `par` holds them. */
+typedef struct wia_channel {
+    int32_t bias;
+    uint32_t multiplier; /* below 2^31 */
+    uint32_t shift;      /* 0..382; post takes 1..62 */
+} wia_channel_t;
+
+/* 0 to 32 bits from bit `at` of `bytes` on; reads no byte without one of them. */
+static inline uint32_t wia_stream_bits(const uint8_t *bytes, uint32_t at, uint32_t bits)
+{
+    uint32_t last = bits != 0u ? (at + bits - 1u) / 8u + 1u : 0u, i;
+    uint64_t value = 0u;
+
+    for (i = at / 8u; i < last; i++)
+        value |= (uint64_t)bytes[i] << 8u * (i - at / 8u);
+    return bits != 0u ? (uint32_t)(value >> at % 8u) & 0xffffffffu >> (32u - bits) : 0u;
+}
+
+/* Stored bits of a multiplier. */
+static inline uint32_t wia_par_multiplier_bits(const wia_par_t *par)
+{
+    return par->multiplier_bits > par->normal ? par->multiplier_bits - par->normal : 0u;
+}
+
+/* Bits of all parameters, without padding. */
+static inline uint32_t wia_par_bits(const wia_par_t *par)
+{
+    uint32_t count = par->uniform != 0u ? 1u : par->columns;
+
+    return par->columns * par->bias_bits + count * (wia_par_multiplier_bits(par) + par->shift_bits);
+}
+
+/* Parameters of channel 0 .. columns - 1 from the payload of `par`. */
+static inline void wia_par_channel(wia_channel_t *out, const wia_par_t *par, const uint8_t *payload, uint32_t channel)
+{
+    uint32_t width = wia_par_multiplier_bits(par), from = par->uniform != 0u ? 0u : channel;
+    uint32_t multipliers = par->columns * par->bias_bits, sign = 1u << (par->bias_bits - 1u);
+    uint32_t shifts = multipliers + (par->uniform != 0u ? 1u : par->columns) * width;
+    uint32_t bias = wia_stream_bits(payload, channel * par->bias_bits, par->bias_bits);
+
+    out->bias = (int32_t)((int64_t)(bias ^ sign) - (int64_t)sign);
+    out->multiplier = par->normal << 30 |
+                      wia_stream_bits(payload, multipliers + from * width, width) << (31u - par->multiplier_bits);
+    out->shift = par->shift_base + wia_stream_bits(payload, shifts + from * par->shift_bits, par->shift_bits);
+}
+
+/* The bits between the parameters and the next whole word are zero. */
+static inline bool wia_par_padding_ok(const wia_par_t *par, const uint8_t *payload)
+{
+    uint32_t bits = wia_par_bits(par);
+
+    return wia_stream_bits(payload, bits, (32u - bits % 32u) % 32u) == 0u;
+}"""
+
+
 def _payload_bytes() -> str:
     return f"""/* Bytes of inline data after the fields, 0 if there is none; may be close to 2^32. */
 static inline uint32_t wia_payload_bytes(const uint8_t *bytes)
@@ -238,10 +294,8 @@ static inline uint32_t wia_payload_bytes(const uint8_t *bytes)
     }}
     case WIA_OP_PAR: {{
         wia_par_t par;
-        uint32_t count;
         wia_decode_par(&par, bytes);
-        count = par.uniform ? 1u : par.columns;
-        return 4u * par.columns + 4u * count + (count + 3u) / 4u * 4u;
+        return (wia_par_bits(&par) + 31u) / 32u * 4u;
     }}
     case WIA_OP_LUT:
         return {TABLE_BYTES}u;

@@ -10,10 +10,16 @@ TABLE_BYTES = 256
 CLASSES_BYTES = 16  # 32 code lengths of 4 bits
 
 
-def parameter_bytes(columns: int, uniform: bool) -> int:
-    """Payload of par: int32 biases, int32 multipliers, uint8 shifts, zero-padded to whole words."""
-    count = 1 if uniform else columns
-    return 4 * columns + 4 * count + -(-count // 4) * 4
+def parameter_widths(par: Inst) -> tuple[int, int, int]:
+    """Stored bits of a bias, a multiplier and a shift."""
+    return par.bias_bits, max(par.multiplier_bits - par.normal, 0), par.shift_bits  # type: ignore[return-value]
+
+
+def parameter_bytes(par: Inst) -> int:
+    """Payload of par: fields of `columns` biases, then of multipliers and shifts, zero-padded to whole words."""
+    bias, multiplier, shift = parameter_widths(par)
+    count = 1 if par.uniform else par.columns
+    return -(-(par.columns * bias + count * (multiplier + shift)) // 32) * 4  # type: ignore[operator]
 
 
 def payload_length(inst: Inst) -> int:
@@ -22,7 +28,7 @@ def payload_length(inst: Inst) -> int:
     if kind == "weights":
         return inst.payload_bytes  # type: ignore[return-value]
     if kind == "parameters":
-        return parameter_bytes(inst.columns, bool(inst.uniform))  # type: ignore[arg-type]
+        return parameter_bytes(inst)
     return {"table": TABLE_BYTES, "classes": CLASSES_BYTES}.get(kind, 0)
 
 

@@ -1,10 +1,10 @@
-"""Inline data of conv, dwc, par and lut: NumPy arrays <-> bytes."""
+"""Inline data of conv, dwc and lut: NumPy arrays <-> bytes."""
 from __future__ import annotations
 
 import numpy as np
 
 from ..errors import EncodeError
-from .encode import TABLE_BYTES, parameter_bytes
+from .encode import TABLE_BYTES
 from .lane_layout import Work, conv_work
 
 
@@ -64,38 +64,6 @@ def present_tiles(payload: bytes, tiles: int) -> np.ndarray:
     return _read_mask(payload, tiles)[0]
 
 
-def pack_parameters(bias: np.ndarray, multiplier: np.ndarray, shift: np.ndarray,
-                    uniform: bool = False) -> bytes:
-    """Payload of par: `bias` int32 (columns,); `multiplier` < 2^31 and `shift` (columns,), (1,) if uniform.
-
-    Raises EncodeError naming the channel whose value does not fit.
-    """
-    bias = _integers("bias", bias, -(1 << 31), (1 << 31) - 1)
-    multiplier = _integers("multiplier", multiplier, 0, (1 << 31) - 1)
-    shift = _integers("shift", shift, 0, 255)
-    count = 1 if uniform else len(bias)
-    if len(multiplier) != count or len(shift) != count:
-        raise EncodeError(f"par: {len(multiplier)} multipliers and {len(shift)} shifts; "
-                          f"{len(bias)} {'uniform ' if uniform else ''}channels need {count}")
-    return (bias.astype("<i4").tobytes() + multiplier.astype("<i4").tobytes()
-            + _pad(shift.astype(np.uint8).tobytes()))
-
-
-def unpack_parameters(payload: bytes, columns: int,
-                      uniform: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Bias, multiplier and shift as int64 (columns,) each, uniform ones repeated; raises EncodeError."""
-    count = 1 if uniform else columns
-    if len(payload) != parameter_bytes(columns, uniform):
-        raise EncodeError(f"par: payload of {len(payload)} bytes; {columns} channels need "
-                          f"{parameter_bytes(columns, uniform)}")
-    words = np.frombuffer(payload, "<i4", columns + count).astype(np.int64)
-    tail = np.frombuffer(payload, np.uint8, offset=4 * (columns + count))
-    if tail[count:].any():
-        raise EncodeError("par: padding after the shifts is not zero")
-    shift = tail[:count].astype(np.int64)
-    return words[:columns], np.resize(words[columns:], columns), np.resize(shift, columns)
-
-
 def pack_table(table: np.ndarray) -> bytes:
     """Payload of lut: int8 (256,); entry i is the result for value i - 128."""
     if table.dtype != np.int8 or table.shape != (TABLE_BYTES,):
@@ -127,16 +95,6 @@ def _read_body(body: bytes, used_bytes: int) -> np.ndarray:
     if any(body[used_bytes:]):
         raise EncodeError("weights: padding after the last tile is not zero")
     return np.frombuffer(body, np.int8, used_bytes)
-
-
-def _integers(name: str, values: np.ndarray, low: int, high: int) -> np.ndarray:
-    values = np.atleast_1d(np.asarray(values))
-    if values.ndim != 1 or not np.issubdtype(values.dtype, np.integer):
-        raise EncodeError(f"par: {name} is {values.dtype} of shape {values.shape}; give integers (channels,)")
-    bad = np.flatnonzero((values < low) | (values > high))
-    if bad.size:
-        raise EncodeError(f"par: {name} of channel {bad[0]} = {values[bad[0]]}; allowed are {low} to {high}")
-    return values
 
 
 def _pad(data: bytes) -> bytes:

@@ -15,7 +15,8 @@ from .inst import Inst
 from .lane_decode import LaneDecoder
 from .lane_layout import conv_tiles, dwc_tiles
 from .lane_table import unpack_table
-from .payload import unpack_parameters, unpack_taps, unpack_weights
+from .parameters import unpack_parameters
+from .payload import unpack_taps, unpack_weights
 
 INT32_MIN, INT32_MAX = -(1 << 31), (1 << 31) - 1
 
@@ -210,8 +211,7 @@ def post(state: State, inst: Inst) -> None:
     g, p = state.setting("pgeo"), state.setting("par")
     if inst.columns > p.columns:
         raise ProgramError(f"post uses {inst.columns} columns, its par loaded {p.columns}; load more")
-    parameters = unpack_parameters(p.payload, p.columns, bool(p.uniform))
-    bias, multiplier, shift = (x[:inst.columns] for x in parameters)
+    bias, multiplier, shift = (x[:inst.columns] for x in unpack_parameters(p))
     v = wrap(_source(state, inst, g) + bias)
     v = np.clip(requantize(v, multiplier, shift, p.rounding) + p.zero_point, p.clamp_low, p.clamp_high)
     if inst.residual:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-ISA_VERSION = 2  # 1 had codec raw only
+ISA_VERSION = 3  # 1 had codec raw only, 2 channel parameters of 9 bytes
 
 #: Units in token-bit order: bit u of a wait or signal mask names unit u. Each works in program order.
 UNITS: tuple[str, ...] = ("dma_in", "array", "post", "dma_out")
@@ -171,9 +171,13 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
                       "columns_in <= line_buffer.positions. x_step is a multiple of run_x_stride if runs_x > 1, "
                       "y_step of run_y_stride if runs_y > 1."),
     Instruction("par", 0x30, "post",
-                (_OP, _ROUNDING, _flag("uniform", "one multiplier and shift for all channels"), _r(21),
-                 _COLUMNS, _r(3), _s("zero_point", 8, "added after requantize"),
-                 _s("clamp_low", 8, "lower clamp"), _s("clamp_high", 8, "upper clamp")),
+                (_OP, _ROUNDING, _flag("uniform", "one multiplier and shift for all channels"), _COLUMNS,
+                 Field("bias_bits", 5, "minus_one", "bits of a bias, two's complement"),
+                 _u("multiplier_bits", 5, "bits of a multiplier, from bit 30 downwards; those below are 0"),
+                 _flag("normal", "bit 30 of every multiplier is 1 and not stored"),
+                 _u("shift_bits", 4, "bits of a shift"), _r(1), _s("zero_point", 8, "added after requantize"),
+                 _s("clamp_low", 8, "lower clamp"), _s("clamp_high", 8, "upper clamp"),
+                 _u("shift_base", 8, "added to every shift")),
                 "Load channel parameters: int32 bias and multiplier, total right shift, and the first clamp.",
                 "ceil(payload bytes / post.parameter_bytes_per_cycle)", payload="parameters"),
     Instruction("addp", 0x31, "post",

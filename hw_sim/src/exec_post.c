@@ -34,30 +34,28 @@ static bool scale_ok(uint32_t multiplier, uint32_t shift)
 int wia_exec_par(wia_sim_t *sim, const uint8_t *bytes)
 {
     wia_core_t *core = &sim->core;
-    const uint8_t *payload = bytes + WIA_BYTES_PAR, *multipliers, *shifts;
+    const uint8_t *payload = bytes + WIA_BYTES_PAR;
+    wia_channel_t channels[COLUMNS];
     wia_par_t par;
-    uint32_t column, count;
+    uint32_t column;
 
     wia_decode_par(&par, bytes);
-    count = par.uniform ? 1u : par.columns;
-    multipliers = payload + 4u * par.columns;
-    shifts = multipliers + 4u * count;
     if (par.columns > sim->target.array_columns)
         return WIA_SIM_E_FIELD;
-    for (column = 0; column < count; column++)
-        if (!scale_ok(wia_bits(multipliers + 4u * column, 0u, 32u), shifts[column]))
+    for (column = 0; column < par.columns; column++) {
+        wia_par_channel(&channels[column], &par, payload, column);
+        if (!scale_ok(channels[column].multiplier, channels[column].shift))
             return WIA_SIM_E_FIELD;
-    if (!wia_padding_zero(shifts, count))
+    }
+    if (!wia_par_padding_ok(&par, payload))
         return WIA_SIM_E_PAYLOAD;
     raise_set(sim, bytes, wia_payload_bytes(bytes));
     core->par = par;
     core->par_set = true;
     for (column = 0; column < par.columns; column++) {
-        uint32_t from = par.uniform ? 0u : column;
-
-        core->bias[column] = wia_fixed_wrap(wia_bits(payload + 4u * column, 0u, 32u));
-        core->multiplier[column] = wia_bits(multipliers + 4u * from, 0u, 32u);
-        core->shift[column] = shifts[from];
+        core->bias[column] = channels[column].bias;
+        core->multiplier[column] = channels[column].multiplier;
+        core->shift[column] = channels[column].shift;
     }
     return WIA_SIM_OK;
 }

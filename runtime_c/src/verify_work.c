@@ -231,22 +231,20 @@ static bool scaling_ok(uint32_t multiplier, uint32_t shift)
 
 static int check_par(wia_verifier_t *v, const uint8_t *bytes)
 {
-    const uint8_t *multipliers;
-    const uint8_t *shifts;
+    const uint8_t *payload = bytes + WIA_BYTES_PAR;
+    wia_channel_t channel;
     wia_par_t x;
-    uint32_t count;
     uint32_t i;
 
     wia_decode_par(&x, bytes);
     if (x.columns > v->wia->target.array_columns || x.clamp_low > x.clamp_high)
         return wia_refuse(v, WIA_E_OPCODE);
-    count = x.uniform != 0u ? 1u : x.columns;
-    multipliers = bytes + WIA_BYTES_PAR + 4u * x.columns;
-    shifts = multipliers + 4u * count;
-    for (i = 0u; i < count; i++)
-        if (!scaling_ok(wia_u32(multipliers + 4u * i), shifts[i]))
+    for (i = 0u; i < x.columns; i++) {
+        wia_par_channel(&channel, &x, payload, i);
+        if (!scaling_ok(channel.multiplier, channel.shift))
             return wia_refuse(v, WIA_E_OPCODE);
-    if (!padding_ok(shifts, count))
+    }
+    if (!wia_par_padding_ok(&x, payload))
         return wia_refuse(v, WIA_E_OPCODE);
     v->par_columns = x.columns;
     return WIA_OK;

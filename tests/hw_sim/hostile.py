@@ -5,21 +5,22 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from byoc_accel.isa.encode import encode
+from byoc_accel.isa.encode import encode, parameter_bytes
 from byoc_accel.isa.fields import OPERANDS, limits
 from byoc_accel.isa.inst import Inst, inst
 from byoc_accel.isa.lane_layout import LaneShape, conv_work, dwc_work
 from byoc_accel.isa.lane_table import CLASSES, Table, code_lengths
 from byoc_accel.isa.lanes import choose_table
 from byoc_accel.isa.lanes import encode as encode_lanes
-from byoc_accel.isa.payload import pack_parameters, pack_taps, pack_weights
+from byoc_accel.isa.parameters import pack_planes, parameters
+from byoc_accel.isa.payload import pack_taps, pack_weights
 from byoc_accel.isa.table import BY_MNEMONIC, INSTRUCTIONS, UNITS
 
 
 def valid_program() -> list[Inst]:
     """Uses every instruction of the table; runs on a 4 x 4 array with 1 KiB of SRAM, inputs 0 and outputs 1."""
     rng = np.random.default_rng(0)
-    parameters = pack_parameters(rng.integers(-99, 99, 4), np.full(4, 1 << 30), np.full(4, 34))
+    scale = parameters(rng.integers(-99, 99, 4), (1 << 30) + rng.integers(0, 1 << 30, 4), np.array([34, 34, 35, 34]))
     conv = pack_weights(rng.integers(-128, 128, (2, 2, 9, 4)).astype(np.int8), 4)
     table = bytes(range(256))
     sparse = (rng.integers(-9, 9, (2, 2, 9, 4)) * (rng.random((2, 2, 9, 1)) < 0.4)).astype(np.int8)
@@ -35,7 +36,7 @@ def valid_program() -> list[Inst]:
              run_y_stride=16),
         inst("conv", wait=("dma_in",), columns=4, ifm_address=8, payload=conv),
         inst("conv", columns=4, accumulate=1, chain=1, signal=("post",), payload=conv),
-        inst("par", columns=4, clamp_low=-100, clamp_high=100, rounding="nearest", payload=parameters),
+        inst("par", clamp_low=-100, clamp_high=100, rounding="nearest", **scale),
         inst("lut", payload=table),
         inst("addp", multiplier_a=1 << 30, multiplier_b=1 << 29, multiplier_out=1 << 30, shift_a=31, shift_b=31,
              shift_out=20, left_shift=20, clamp_low=-128, clamp_high=127),
@@ -107,11 +108,13 @@ def encode_loosely(bare: Inst, rng: np.random.Generator) -> bytes:
         mask = np.array([rng.integers(0, 256)] + [0] * 3, np.uint8).tobytes()
         return encode(Inst(bare.mnemonic, bare.values, (mask + rng.bytes(size))[:size]))
     if kind == "parameters":
-        count = 1 if bare.uniform else bare.columns
-        shifts = rng.integers(1, 64, count)
-        payload = pack_parameters(rng.integers(-99, 99, bare.columns), rng.integers(0, 1 << 31, count), shifts,
-                                  bool(bare.uniform))
-        return encode(Inst(bare.mnemonic, bare.values, payload))
+        base = bare.shift_base if rng.random() < 0.3 else int(rng.integers(1, 60))
+        par = bare.replace(shift_base=base, shift_bits=min(bare.shift_bits, int(rng.integers(0, 5))))
+        bits = int(rng.integers(0, 256)) if rng.random() < 0.1 else 0  # of the last byte, which may be padding
+        size = parameter_bytes(par)
+        used = par.columns * par.bias_bits  # biases only: multipliers 0 or 2^30, shifts as the base
+        planes = pack_planes((rng.integers(0, 2, used),), (1,)) + bytes(size)
+        return encode(par.replace(payload=planes[:size - 1] + bytes([planes[size - 1] | bits]) if size else b""))
     if kind == "classes":
         lengths = code_lengths(rng.integers(0, 1 << rng.integers(1, 12), CLASSES))
         return encode(Inst(bare.mnemonic, bare.values, Table(lengths).pack() if rng.random() < 0.9 else rng.bytes(16)))

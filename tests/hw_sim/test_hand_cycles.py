@@ -14,7 +14,8 @@ import numpy as np
 from byoc_accel import sim
 from byoc_accel.isa.encode import encode
 from byoc_accel.isa.inst import Inst, inst
-from byoc_accel.isa.payload import pack_parameters, pack_taps, pack_weights
+from byoc_accel.isa.parameters import parameters
+from byoc_accel.isa.payload import pack_taps, pack_weights
 from byoc_accel.sim_result import SimResult
 from byoc_accel.target import Target, load_target
 
@@ -38,9 +39,9 @@ def conv(tiles: int, **fields: object) -> Inst:
 
 
 def par() -> Inst:
-    """Uniform parameters of 4 channels: 8 B and 16 + 4 + 4 = 24 B of payload."""
-    payload = pack_parameters(np.zeros(4, np.int64), np.array([1 << 30]), np.array([30]), True)
-    return inst("par", uniform=1, columns=4, clamp_low=-128, clamp_high=127, payload=payload)
+    """4 channels of 32 bits of bias, 16 of multiplier and none of shift: 8 B and 24 B of payload."""
+    scale = parameters(np.array([-(1 << 31), 1, 2, 3]), np.full(4, (1 << 30) + (1 << 14)), np.full(4, 30))
+    return inst("par", clamp_low=-128, clamp_high=127, **scale)
 
 
 HALT = inst("halt")
@@ -74,12 +75,13 @@ def test_dense_4x4() -> None:
     # post   words 49..53  D = 86; at max(83, 87, token 112) = 112..113, visible 123: token to dma_out
     # store  words 54..63  D = 96; at max(97, token 123) = 123..124, visible 188
     # halt   word 64: its FIFO slot is that of word 0, free since 33; available 97, executes at 188: 189 cycles.
-    parameters = pack_parameters(np.zeros(4, np.int64), np.full(4, 1 << 30), np.full(4, 30))
+    # 4 channels of 32 bits of bias, 30 of multiplier and 6 of shift: 34 B, padded to 36.
+    scale = parameters(np.array([-(1 << 31), 1, 2, 3]), np.full(4, (1 << 31) - 1), np.array([30, 30, 30, 62]))
     result = run(TINY,
                  inst("load", binding=0, row_bytes=4, signal=("array",)),
                  inst("ageo", run_bytes=4),
                  conv(1, wait=("dma_in",), signal=("post",)),
-                 inst("par", columns=4, clamp_low=-128, clamp_high=127, payload=parameters),
+                 inst("par", clamp_low=-128, clamp_high=127, **scale),
                  inst("pgeo"),
                  inst("post", wait=("array",), signal=("dma_out",), columns=4, out_address=64),
                  inst("store", wait=("post",), binding=1, sram_address=64, row_bytes=4),

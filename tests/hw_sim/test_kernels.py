@@ -9,7 +9,8 @@ import pytest
 from byoc_accel import sim
 from byoc_accel.isa.encode import encode
 from byoc_accel.isa.inst import inst
-from byoc_accel.isa.payload import pack_parameters, pack_taps, pack_weights
+from byoc_accel.isa.parameters import parameters
+from byoc_accel.isa.payload import pack_taps, pack_weights
 from byoc_accel.target import load_target
 
 SRAM_BYTES = 1 << 16
@@ -31,9 +32,8 @@ def check(kernel: str, rows: int, ifm: np.ndarray, *work: object, expected: np.n
             inst("pgeo", out_x_step=columns)]
     for position, sums in enumerate(expected):
         bias = (-sums).astype(np.int32).astype(np.int64)
-        parameters = pack_parameters(bias, np.array([1 << 30]), np.array([30]), True)
-        code += [inst("par", columns=columns, uniform=1, zero_point=MARK, clamp_low=-128, clamp_high=127,
-                      payload=parameters),
+        code += [inst("par", zero_point=MARK, clamp_low=-128, clamp_high=127,
+                      **parameters(bias, np.array([1 << 30]), np.array([30]), True)),
                  inst("post", columns=columns, acc_base=position, out_address=OUT + position * columns)]
     code += [inst("sync_post", signal=("dma_out",)),
              inst("store", wait=("post",), binding=1, sram_address=OUT, row_bytes=positions * columns), inst("halt")]

@@ -21,6 +21,7 @@ from byoc_accel.isa.lane_layout import LaneShape, Work, conv_tiles, conv_work
 from byoc_accel.isa.lane_table import CLASSES, Table, code_lengths
 from byoc_accel.isa.lanes import choose_table
 from byoc_accel.isa.lanes import encode as encode_lanes
+from byoc_accel.isa.parameters import parameters
 from byoc_accel.lane_reader import LaneReader
 from byoc_accel.target import Target, load_target
 from tests.hw_sim.clocked import Clocked
@@ -183,8 +184,8 @@ def test_geometry_that_differs_from_iteration_to_iteration() -> None:
     one = inst("ageo", run_bytes=3, runs_x=2, run_x_stride=4)
     body = (wtab(table), inst("conv", columns=4, codec="lanes", payload=first),
             inst("conv", columns=4, acc_base=1, codec="lanes", payload=second))
-    results = inst("par", columns=4, uniform=1, clamp_low=-128, clamp_high=127,
-                   payload=np.array([0, 0, 0, 0, 1 << 30, 34], "<i4").tobytes())
+    scale = parameters(np.zeros(4, int), np.array([1 << 30]), np.array([34]), uniform=True)
+    results = inst("par", clamp_low=-128, clamp_high=127, **scale)
     stores = [inst("pgeo", width=2, out_x_step=4), inst("sync_array", signal=("post",)),
               inst("post", wait=("array",), signal=("dma_out",), columns=4, out_address=64),
               inst("store", wait=("post",), signal=("array",), binding=1, external_reg=1, sram_address=64, row_bytes=8),

@@ -12,7 +12,8 @@ from byoc_accel.errors import EncodeError, ProgramError
 from byoc_accel.isa.encode import encode_all
 from byoc_accel.isa.inst import Inst, inst
 from byoc_accel.isa.machine import Machine, run
-from byoc_accel.isa.payload import pack_parameters, pack_table, pack_taps, pack_weights
+from byoc_accel.isa.parameters import parameters
+from byoc_accel.isa.payload import pack_table, pack_taps, pack_weights
 from byoc_accel.isa.semantics import requantize
 from byoc_accel.isa.table import ROUNDINGS
 from byoc_accel.target import load_target
@@ -33,9 +34,8 @@ def outputs(x: list[int], size: int, *program: Inst, fill: int = 0) -> list[int]
 
 def identity(columns: int, bias: int = 0, **fields: object) -> Inst:
     """par that passes values through: times 2**30 / 2**30, clamp to int8."""
-    payload = pack_parameters(np.full(columns, bias), np.array([1 << 30]), np.array([30]), uniform=True)
-    return inst("par", **{"columns": columns, "uniform": 1, "clamp_low": -128, "clamp_high": 127, "payload": payload,
-                          **fields})
+    scale = parameters(np.full(columns, bias), np.array([1 << 30]), np.array([30]), uniform=True)
+    return inst("par", **{**scale, "clamp_low": -128, "clamp_high": 127, **fields})
 
 
 def flat(width: int, columns: int, **fields: object) -> Inst:
@@ -178,16 +178,16 @@ def post_values(x: list[int], par: Inst, *program: Inst, **fields: object) -> li
     ("upward", [-1, 0, 1, 2]), ("nearest", [-2, -1, 1, 2]), ("truncate", [-1, 0, 0, 1]), ("double", [-1, 0, 1, 2])])
 def test_roundings_of_halves(rounding: str, expected: list[int]) -> None:
     """-1.5, -0.5, 0.5, 1.5: values times 2**30 / 2**31."""
-    half = pack_parameters(np.zeros(1, int), np.array([1 << 30]), np.array([31]))
-    par = inst("par", rounding=rounding, clamp_low=-128, clamp_high=127, payload=half)
+    half = parameters(np.zeros(1, int), np.array([1 << 30]), np.array([31]))
+    par = inst("par", rounding=rounding, clamp_low=-128, clamp_high=127, **half)
     assert post_values([-3, -1, 1, 3], par) == expected
 
 
 def test_double_rounds_twice() -> None:
     """5 / 4 is 2 with TFLite's two roundings (2.5 -> 3, 1.5 -> 2) and 1 with one; 1 / 4 is 1 and 0."""
-    quarter = pack_parameters(np.zeros(1, int), np.array([1 << 30]), np.array([32]))
+    quarter = parameters(np.zeros(1, int), np.array([1 << 30]), np.array([32]))
     for rounding, expected in (("double", [2, 1]), ("upward", [1, 0]), ("nearest", [1, 0])):
-        par = inst("par", rounding=rounding, clamp_low=-128, clamp_high=127, payload=quarter)
+        par = inst("par", rounding=rounding, clamp_low=-128, clamp_high=127, **quarter)
         assert post_values([5, 1], par) == expected
 
 
@@ -221,8 +221,8 @@ def test_zero_point_and_clamp() -> None:
 
 
 def test_parameters_per_channel() -> None:
-    payload = pack_parameters(np.array([0, 100, -3]), np.array([1 << 30, 1 << 29, 3 << 29]), np.array([30, 31, 30]))
-    par = inst("par", columns=3, clamp_low=-128, clamp_high=127, payload=payload)
+    scale = parameters(np.array([0, 100, -3]), np.array([1 << 30, 1 << 29, 3 << 29]), np.array([30, 31, 30]))
+    par = inst("par", clamp_low=-128, clamp_high=127, **scale)
     y = outputs([1, 2, 3, 4, 5, 6], 6, par, flat(2, 3, a_x_step=3),
                 inst("post", source_sram=1, out_address=OUT, columns=3))
     # Channel 0: v; channel 1: (v + 100) / 4, halves up; channel 2: (v - 3) * 1.5, halves up.

@@ -8,12 +8,10 @@ from hypothesis import strategies as st
 
 from byoc_accel.errors import EncodeError
 from byoc_accel.isa.payload import (
-    pack_parameters,
     pack_table,
     pack_taps,
     pack_weights,
     present_tiles,
-    unpack_parameters,
     unpack_taps,
     unpack_weights,
 )
@@ -53,17 +51,6 @@ def test_conv_weights_round_trip(runs_y: int, runs_x: int, run_bytes: int, colum
     assert np.array_equal(unpack_taps(pack_taps(taps), runs_y, runs_x, columns), taps)
 
 
-def test_parameters_by_hand() -> None:
-    payload = pack_parameters(np.array([1, -1, 2]), np.array([5, 6, 7]), np.array([31, 1, 62]))
-    assert payload.hex() == "01000000ffffffff02000000" "050000000600000007000000" "1f013e00"
-    bias, multiplier, shift = unpack_parameters(payload, 3, False)
-    assert (bias.tolist(), multiplier.tolist(), shift.tolist()) == ([1, -1, 2], [5, 6, 7], [31, 1, 62])
-    payload = pack_parameters(np.array([1, -1, 2]), np.array([5]), np.array([31]), uniform=True)
-    assert payload.hex() == "01000000ffffffff02000000" "05000000" "1f000000"
-    bias, multiplier, shift = unpack_parameters(payload, 3, True)
-    assert (bias.tolist(), multiplier.tolist(), shift.tolist()) == ([1, -1, 2], [5, 5, 5], [31, 31, 31])
-
-
 def test_bad_payloads_are_refused() -> None:
     good = pack_weights(np.ones((1, 1, 3, 1), np.int8), 2)
     for payload, message in ((good[:-4], "padded to words"), (good + bytes(4), "padded to words"),
@@ -71,10 +58,6 @@ def test_bad_payloads_are_refused() -> None:
                              (good[:-1] + b"\x01", "padding after the last tile is not zero")):
         with pytest.raises(EncodeError, match=message):
             unpack_weights(payload, 1, 1, 3, 1, 2)
-    with pytest.raises(EncodeError, match="padding after the shifts is not zero"):
-        unpack_parameters(bytes(11) + b"\x01", 1, False)
-    with pytest.raises(EncodeError, match="payload of 8 bytes; 1 channels need 12"):
-        unpack_parameters(bytes(8), 1, False)
 
 
 def test_bad_arrays_are_refused() -> None:
@@ -82,13 +65,5 @@ def test_bad_arrays_are_refused() -> None:
         pack_weights(np.zeros((1, 1, 3, 1), np.int16), 2)
     with pytest.raises(EncodeError, match="dwc weights are int8 of shape"):
         pack_taps(np.zeros((1, 3), np.int8))
-    one = np.ones(1, np.int64)
-    for arguments, message in (((one << 31, one, one), "bias of channel 0 = 2147483648"),
-                               ((one, -one, one), "multiplier of channel 0 = -1"),
-                               ((one, one, one * 256), "shift of channel 0 = 256"),
-                               ((np.ones(2, np.int64), one, one), "1 multipliers and 1 shifts; 2 channels need 2"),
-                               ((one * 0.5, one, one), "bias is float64")):
-        with pytest.raises(EncodeError, match=message):
-            pack_parameters(*arguments)
     with pytest.raises(EncodeError, match="lut: table is int8 of shape"):
         pack_table(np.zeros(255, np.int8))

@@ -32,8 +32,9 @@ BY_HAND = [
           acc_base=0x0102, payload=bytes(range(8))),
      "21410100 4523017b 02010000 08000000 0001020304050607"),
     (inst("dwc", accumulate=1, payload=bytes(4)), "22000200 00000000 00000000 04000000 00000000"),
-    (inst("par", rounding="double", uniform=1, columns=2, zero_point=-1, clamp_low=-128, clamp_high=127,
-          payload=bytes(16)), "30070000 01ff807f" + "00" * 16),
+    (inst("par", rounding="double", uniform=1, columns=2, bias_bits=9, multiplier_bits=3, normal=1, shift_bits=2,
+          zero_point=-1, clamp_low=-128, clamp_high=127, shift_base=40, payload=bytes(4)),
+     "300f6814 ff807f28 00000000"),
     (inst("sync_out", wait=("dma_in", "array", "post")), "14070000"),
 ]
 

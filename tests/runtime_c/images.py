@@ -7,7 +7,8 @@ from byoc_accel.container.image import Image, pack
 from byoc_accel.emit.program import Buffer, HostPort, Layer, Program
 from byoc_accel.isa.encode import encode_all
 from byoc_accel.isa.inst import Inst, inst
-from byoc_accel.isa.payload import pack_parameters, pack_weights
+from byoc_accel.isa.parameters import parameters
+from byoc_accel.isa.payload import pack_weights
 from byoc_accel.region.region import Port
 from byoc_accel.target import Target
 
@@ -79,8 +80,8 @@ def conv_image(target: Target, seed: int = 1, *, dtype: str = "int8", nchw: bool
         inst("load", binding=0, row_bytes=PIXELS * CHANNELS, signal=("array",)),
         inst("ageo", width=3, height=2, x_step=CHANNELS, y_step=3 * CHANNELS, run_bytes=CHANNELS),
         inst("conv", columns=OUT, wait=("dma_in",), signal=("post",), payload=payload),
-        inst("par", columns=OUT, zero_point=3, clamp_low=-100, clamp_high=110, rounding="nearest",
-             payload=pack_parameters(bias, multiplier, shift)),
+        inst("par", zero_point=3, clamp_low=-100, clamp_high=110, rounding="nearest",
+             **parameters(bias, multiplier, shift)),
         inst("pgeo", width=3, height=2, out_x_step=OUT, out_y_step=3 * OUT),
         inst("post", columns=OUT, out_address=64, wait=("array",), signal=("dma_out",)),
         inst("store", binding=1, row_bytes=PIXELS * OUT, sram_address=64, wait=("post",)),

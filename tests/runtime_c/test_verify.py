@@ -14,7 +14,8 @@ from byoc_accel.emit.program import Buffer
 from byoc_accel.errors import C_ERRORS, EncodeError, ImageError, RunError
 from byoc_accel.isa.encode import encode_all
 from byoc_accel.isa.inst import Inst, inst
-from byoc_accel.isa.payload import pack_parameters, pack_taps, pack_weights
+from byoc_accel.isa.parameters import parameters
+from byoc_accel.isa.payload import pack_taps, pack_weights
 from byoc_accel.sim import simulate, simulate_program
 from byoc_accel.target import Target, load_target
 from tests import strategies_isa
@@ -37,9 +38,8 @@ def weights(lanes: int, columns: int = 4, runs: int = 1, rows: int = 4) -> bytes
 
 
 def par(columns: int = 4, **fields: object) -> Inst:
-    payload = fields.pop("payload", pack_parameters(np.zeros(columns, int), np.full(columns, 1 << 30),
-                                                    np.full(columns, 31)))
-    return inst("par", **{"columns": columns, "payload": payload, "clamp_low": -128, "clamp_high": 127, **fields})
+    scale = parameters(np.arange(columns), np.full(columns, 1 << 30), np.full(columns, 31))
+    return inst("par", **{**scale, "clamp_low": -128, "clamp_high": 127, **fields})
 
 
 def addp(**fields: object) -> Inst:
@@ -88,8 +88,10 @@ ACCEPTED = {
     "pool": [inst("pgeo", width=2, height=2, window_x=3, window_y=3, window_x_stride=4, window_y_stride=40,
                   a_x_step=8, a_y_step=80, out_x_step=4, out_y_step=8), par(),
              inst("post", source_sram=1, columns=4, a_address=0, out_address=1000), HALT],
-    "uniform parameters": [par(payload=pack_parameters(np.zeros(4, int), np.array([1]), np.array([62]), True),
-                               uniform=1), HALT],
+    "uniform parameters": [par(**parameters(np.zeros(4, int), np.array([1]), np.array([62]), True)), HALT],
+    "parameters of one bit": [par(bias_bits=1, multiplier_bits=0, shift_base=62, payload=bytes(4)), HALT],
+    "widest parameters": [par(bias_bits=32, multiplier_bits=31, shift_bits=15, shift_base=1, normal=0,
+                              payload=bytes(40)), HALT],
     "as many tokens as allowed": [*[inst("sync_in", signal=("array",))] * 252,
                                   *[inst("sync_array", wait=("dma_in",))] * 252, HALT],
 }
@@ -205,10 +207,11 @@ REFUSED: dict[str, tuple[str, list[Inst] | bytes]] = {
     "post behind the accumulators": ("BOUNDS", [PGEO, par(), inst("post", columns=4, acc_base=61), HALT]),
     "par with too many columns": ("OPCODE", [par(5), HALT]),
     "crossed clamp": ("OPCODE", [par(clamp_low=1, clamp_high=0), HALT]),
-    "shift 0": ("OPCODE", [par(payload=pack_parameters(np.zeros(4, int), np.ones(4, int), np.array([31, 31, 31, 0]))),
-                           HALT]),
-    "shift 63": ("OPCODE", [par(payload=pack_parameters(np.zeros(4, int), np.ones(4, int), np.full(4, 63))), HALT]),
-    "negative multiplier": ("OPCODE", [par(payload=bytes(16) + raw(1, 1, 1 << 31, 1) + b"\x1f" * 4), HALT]),
+    "shift 0": ("OPCODE", [par(**parameters(np.zeros(4, int), np.ones(4, int), np.array([31, 31, 31, 0]))), HALT]),
+    "shift 63": ("OPCODE", [par(**parameters(np.zeros(4, int), np.ones(4, int), np.full(4, 63))), HALT]),
+    "shift above its base": ("OPCODE", [par(bias_bits=1, multiplier_bits=0, normal=1, shift_bits=6, shift_base=60,
+                                            payload=raw(1 << 4 | 3 << 22)), HALT]),
+    "padding of par": ("OPCODE", [par(bias_bits=1, multiplier_bits=0, shift_base=30, payload=raw(16)), HALT]),
     "addp shift": ("OPCODE", [addp(shift_b=0), HALT]),
     "addp multiplier": ("OPCODE", [addp(multiplier_out=1 << 31), HALT]),
     "addp left shift": ("OPCODE", [addp(left_shift=24), HALT]),

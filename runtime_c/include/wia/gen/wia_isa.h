@@ -20,7 +20,7 @@
 extern "C" {
 #endif
 
-#define WIA_ISA_VERSION 2u
+#define WIA_ISA_VERSION 3u
 #define WIA_INSTRUCTION_COUNT 22u
 #define WIA_MAX_INSTRUCTION_BYTES 44u /* without payload */
 #define WIA_UNIT_COUNT 4u
@@ -228,9 +228,14 @@ typedef struct wia_par {
     uint32_t rounding; /* how requantize rounds: 0..3 */
     uint32_t uniform; /* one multiplier and shift for all channels: 0..1 */
     uint32_t columns; /* channels in use, at most array.columns: 1..32 */
+    uint32_t bias_bits; /* bits of a bias, two's complement: 1..32 */
+    uint32_t multiplier_bits; /* bits of a multiplier, from bit 30 downwards; those below are 0: 0..31 */
+    uint32_t normal; /* bit 30 of every multiplier is 1 and not stored: 0..1 */
+    uint32_t shift_bits; /* bits of a shift: 0..15 */
     int32_t zero_point; /* added after requantize: -128..127 */
     int32_t clamp_low; /* lower clamp: -128..127 */
     int32_t clamp_high; /* upper clamp: -128..127 */
+    uint32_t shift_base; /* added to every shift: 0..255 */
 } wia_par_t;
 
 typedef struct wia_addp {
@@ -354,7 +359,7 @@ static inline const wia_info_t *wia_info_of(uint8_t opcode)
         {"dwc", 0x22u, WIA_UNIT_ARRAY, 16u, WIA_PAYLOAD_WEIGHTS, true,
          {0xffc00000u, 0x0u, 0xffff0000u, 0x0u}},
         {"par", 0x30u, WIA_UNIT_POST, 8u, WIA_PAYLOAD_PARAMETERS, false,
-         {0xfffff800u, 0xe0u}},
+         {0x80000000u, 0x0u}},
         {"addp", 0x31u, WIA_UNIT_POST, 24u, WIA_PAYLOAD_NONE, false,
          {0xfc00u, 0x0u, 0x0u, 0x0u, 0x0u, 0xff000000u}},
         {"lut", 0x32u, WIA_UNIT_POST, 4u, WIA_PAYLOAD_TABLE, false,
@@ -562,10 +567,15 @@ static inline void wia_decode_par(wia_par_t *out, const uint8_t *bytes)
 {
     out->rounding = wia_bits(bytes, 8u, 2u);
     out->uniform = wia_bits(bytes, 10u, 1u);
-    out->columns = wia_bits(bytes, 32u, 5u) + 1u;
-    out->zero_point = (int32_t)(wia_bits(bytes, 40u, 8u) ^ 0x80u) - 0x80;
-    out->clamp_low = (int32_t)(wia_bits(bytes, 48u, 8u) ^ 0x80u) - 0x80;
-    out->clamp_high = (int32_t)(wia_bits(bytes, 56u, 8u) ^ 0x80u) - 0x80;
+    out->columns = wia_bits(bytes, 11u, 5u) + 1u;
+    out->bias_bits = wia_bits(bytes, 16u, 5u) + 1u;
+    out->multiplier_bits = wia_bits(bytes, 21u, 5u);
+    out->normal = wia_bits(bytes, 26u, 1u);
+    out->shift_bits = wia_bits(bytes, 27u, 4u);
+    out->zero_point = (int32_t)(wia_bits(bytes, 32u, 8u) ^ 0x80u) - 0x80;
+    out->clamp_low = (int32_t)(wia_bits(bytes, 40u, 8u) ^ 0x80u) - 0x80;
+    out->clamp_high = (int32_t)(wia_bits(bytes, 48u, 8u) ^ 0x80u) - 0x80;
+    out->shift_base = wia_bits(bytes, 56u, 8u);
 }
 
 static inline void wia_decode_addp(wia_addp_t *out, const uint8_t *bytes)
@@ -648,6 +658,60 @@ static inline void wia_decode_sync_post(wia_sync_post_t *out, const uint8_t *byt
     out->signal = wia_bits(bytes, 12u, 4u);
 }
 
+/* Parameters of one channel, as `par` holds them. */
+typedef struct wia_channel {
+    int32_t bias;
+    uint32_t multiplier; /* below 2^31 */
+    uint32_t shift;      /* 0..382; post takes 1..62 */
+} wia_channel_t;
+
+/* 0 to 32 bits from bit `at` of `bytes` on; reads no byte without one of them. */
+static inline uint32_t wia_stream_bits(const uint8_t *bytes, uint32_t at, uint32_t bits)
+{
+    uint32_t last = bits != 0u ? (at + bits - 1u) / 8u + 1u : 0u, i;
+    uint64_t value = 0u;
+
+    for (i = at / 8u; i < last; i++)
+        value |= (uint64_t)bytes[i] << 8u * (i - at / 8u);
+    return bits != 0u ? (uint32_t)(value >> at % 8u) & 0xffffffffu >> (32u - bits) : 0u;
+}
+
+/* Stored bits of a multiplier. */
+static inline uint32_t wia_par_multiplier_bits(const wia_par_t *par)
+{
+    return par->multiplier_bits > par->normal ? par->multiplier_bits - par->normal : 0u;
+}
+
+/* Bits of all parameters, without padding. */
+static inline uint32_t wia_par_bits(const wia_par_t *par)
+{
+    uint32_t count = par->uniform != 0u ? 1u : par->columns;
+
+    return par->columns * par->bias_bits + count * (wia_par_multiplier_bits(par) + par->shift_bits);
+}
+
+/* Parameters of channel 0 .. columns - 1 from the payload of `par`. */
+static inline void wia_par_channel(wia_channel_t *out, const wia_par_t *par, const uint8_t *payload, uint32_t channel)
+{
+    uint32_t width = wia_par_multiplier_bits(par), from = par->uniform != 0u ? 0u : channel;
+    uint32_t multipliers = par->columns * par->bias_bits, sign = 1u << (par->bias_bits - 1u);
+    uint32_t shifts = multipliers + (par->uniform != 0u ? 1u : par->columns) * width;
+    uint32_t bias = wia_stream_bits(payload, channel * par->bias_bits, par->bias_bits);
+
+    out->bias = (int32_t)((int64_t)(bias ^ sign) - (int64_t)sign);
+    out->multiplier = par->normal << 30 |
+                      wia_stream_bits(payload, multipliers + from * width, width) << (31u - par->multiplier_bits);
+    out->shift = par->shift_base + wia_stream_bits(payload, shifts + from * par->shift_bits, par->shift_bits);
+}
+
+/* The bits between the parameters and the next whole word are zero. */
+static inline bool wia_par_padding_ok(const wia_par_t *par, const uint8_t *payload)
+{
+    uint32_t bits = wia_par_bits(par);
+
+    return wia_stream_bits(payload, bits, (32u - bits % 32u) % 32u) == 0u;
+}
+
 /* Bytes of inline data after the fields, 0 if there is none; may be close to 2^32. */
 static inline uint32_t wia_payload_bytes(const uint8_t *bytes)
 {
@@ -664,10 +728,8 @@ static inline uint32_t wia_payload_bytes(const uint8_t *bytes)
     }
     case WIA_OP_PAR: {
         wia_par_t par;
-        uint32_t count;
         wia_decode_par(&par, bytes);
-        count = par.uniform ? 1u : par.columns;
-        return 4u * par.columns + 4u * count + (count + 3u) / 4u * 4u;
+        return (wia_par_bits(&par) + 31u) / 32u * 4u;
     }
     case WIA_OP_LUT:
         return 256u;
