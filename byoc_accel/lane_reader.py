@@ -9,13 +9,13 @@ from .target import Target
 
 
 class LaneReader:
-    """Decodes like isa/lane_decode.LaneDecoder, some hundred times faster."""
+    """Decodes like isa/lane_decode.LaneDecoder, some hundred times faster. kernel: a number of sim.KERNELS."""
 
-    def __init__(self, target: Target):
+    def __init__(self, target: Target, kernel: int = lib.WIA_SIM_KERNEL_AUTO):
         self._rows = target.array_rows
         self._block = ffi.new("char[]", lib.wia_lanes_size())
         self._lanes = ffi.cast("wia_lanes_t *", self._block)
-        lib.wia_lanes_init(self._lanes, target.array_columns, target.decoder_rows_per_cycle)
+        lib.wia_lanes_init(self._lanes, target.array_columns, target.decoder_rows_per_cycle, kernel)
 
     def load(self, wtab: Inst) -> None:
         """Take the table of a wtab, which must be a legal one; the first must be fresh."""

@@ -118,7 +118,8 @@ void wia_lanes_reset(wia_sim_t *sim)
 
     memset(replay, 0, sizeof *replay);
     replay->cached = cache_ready(sim);
-    wia_lanes_init(&sim->lanes, sim->target.array_columns, sim->target.decoder_rows_per_cycle);
+    wia_lanes_init(&sim->lanes, sim->target.array_columns, sim->target.decoder_rows_per_cycle, WIA_SIM_KERNEL_PORTABLE);
+    sim->lanes.kernel = sim->kernel;
 }
 
 /* Number of the entry of the instruction at `offset`, NO_ENTRY if there is none. */

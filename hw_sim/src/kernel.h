@@ -7,6 +7,7 @@
 enum {
     WIA_KERNEL_LANES = 32,   /* largest array.rows and array.columns */
     WIA_KERNEL_COLUMNS = 32,
+    WIA_KERNEL_WORDS = 32,   /* bytes after the words in use that kernels may read */
     WIA_KERNEL_SLACK = 64    /* bytes after the SRAM that kernels may read (never use) */
 };
 
@@ -26,10 +27,15 @@ typedef struct {
     int accumulate;         /* 0: start from zero. Columns not in use keep their value */
 } wia_pass_t;
 
+struct wia_lanes;
+
 typedef struct {
     const char *name;
     void (*conv)(const wia_pass_t *pass); /* every lane feeds every column */
     void (*dwc)(const wia_pass_t *pass);  /* column c uses byte c of every tap */
+    /* Codec lanes: decode a row in the lanes from `first` on into a value for every column; the 16-bit words that it
+     * took, or WIA_LANES_NOT_YET. The source holds 2 * columns + WIA_KERNEL_WORDS bytes at least. NULL: none. */
+    uint32_t (*lanes_row)(struct wia_lanes *lanes, uint32_t first, int8_t *values);
 } wia_kernel_t;
 
 extern const wia_kernel_t wia_kernel_portable;

@@ -1,5 +1,6 @@
 /* kernel_avx2.c: passes with 16-bit pairs (vpmaddwd): two lanes of eight columns per instruction. */
 #include "kernel.h"
+#include "lanes.h"
 
 #if defined(__x86_64__) || defined(__i386__)
 
@@ -160,7 +161,7 @@ AVX2 static void dwc(const wia_pass_t *pass)
         dwc_chunk(pass, &weights, first);
 }
 
-const wia_kernel_t wia_kernel_avx2 = {"avx2", conv, dwc};
+const wia_kernel_t wia_kernel_avx2 = {"avx2", conv, dwc, wia_lanes_row_avx2};
 
 #else
 typedef int wia_kernel_avx2_not_here; /* ISO C forbids an empty file */

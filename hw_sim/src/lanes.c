@@ -10,27 +10,22 @@ enum {
     EXACT_VALUES = 8,   /* value classes of one magnitude each; then four an octave */
     PEAK = 31,          /* magnitude 127 */
     PEAK_MAGNITUDE = 126,
-    WORD_BITS = 16,
-    LANE_BITS = 32,     /* a lane holds at least as many before a symbol */
+    WORD_BITS = WIA_LANES_WORD_BITS,
+    LANE_BITS = WIA_LANES_BITS,
     CONTROL_BITS = 48
 };
-#define FOREVER UINT32_MAX /* zeros of class REST that are left */
-
-/* A table entry: bits 0..4 length of the symbol, 8..13 how far a window without the code word is shifted right to keep
- * the extra bits, 16..19 length of the code word, 20..21 kind, 24..31 magnitude - 1 or zeros. */
-enum { KIND_VALUE = 0, KIND_RUN = 1, KIND_REST = 2 };
 
 static uint32_t table_entry(uint32_t class, uint32_t length)
 {
-    uint32_t extra, kind = KIND_VALUE, base, index = class - FIRST_VALUE;
+    uint32_t extra, kind = WIA_LANES_VALUE, base, index = class - FIRST_VALUE;
 
     if (class < RUN_CLASSES) {
         extra = class;
-        kind = KIND_RUN;
+        kind = WIA_LANES_RUN;
         base = 1u << class;
     } else if (class == REST) {
         extra = 0u;
-        kind = KIND_REST;
+        kind = WIA_LANES_REST;
         base = 0u;
     } else if (class == PEAK) {
         extra = 1u;
@@ -42,7 +37,7 @@ static uint32_t table_entry(uint32_t class, uint32_t length)
         extra = (index - 4u) / 4u + 1u;
         base = (4u + index % 4u) << (extra - 1u);
     }
-    return (length + extra) | (63u - extra) << 8 | length << 16 | kind << 20 | base << 24;
+    return (length + extra) | (32u - extra) << 8 | length << 16 | kind << 20 | base << 24;
 }
 
 static uint32_t code_length(const uint8_t *payload, uint32_t class)
@@ -55,9 +50,10 @@ size_t wia_lanes_size(void)
     return sizeof(wia_lanes_t);
 }
 
-void wia_lanes_init(wia_lanes_t *lanes, uint32_t array_columns, uint32_t rows_per_cycle)
+void wia_lanes_init(wia_lanes_t *lanes, uint32_t array_columns, uint32_t rows_per_cycle, int kernel)
 {
     memset(lanes, 0, sizeof *lanes);
+    lanes->kernel = wia_kernel_choose(kernel);
     lanes->array_columns = array_columns;
     lanes->rows_per_cycle = rows_per_cycle;
 }
@@ -102,7 +98,8 @@ void wia_lanes_set_table(wia_lanes_t *lanes, const uint8_t *payload, int32_t cen
         return;
     lanes->control = 0u;
     lanes->control_held = 0u;
-    memset(lanes->lane, 0, count * sizeof lanes->lane[0]);
+    memset(lanes->next, 0, count * sizeof lanes->next[0]);
+    memset(lanes->after, 0, count * sizeof lanes->after[0]);
     memset(lanes->held, 0, count * sizeof lanes->held[0]);
     lanes->dry = lanes->carries = false;
 }
@@ -181,18 +178,20 @@ static uint32_t all_ones(uint32_t bits)
 /* Column mask before the first tile; the words it asked for. */
 static uint32_t read_columns(wia_lanes_t *lanes)
 {
-    uint32_t words = 0u, mask, column;
+    uint32_t words = 0u, mask = all_ones(lanes->columns), column;
 
-    lanes->live_columns = all_ones(lanes->columns);
-    if (!lanes->masks)
-        return 0u;
-    words = top_up_control(lanes);
-    if (read_control(lanes, 1u) != 0u) {
-        mask = read_control(lanes, lanes->columns); /* column 0 first */
-        lanes->live_columns = 0u;
-        for (column = 0; column < lanes->columns; column++)
-            lanes->live_columns |= (mask >> (lanes->columns - 1u - column) & 1u) << column;
+    if (lanes->masks) {
+        words = top_up_control(lanes);
+        if (read_control(lanes, 1u) != 0u)
+            mask = read_control(lanes, lanes->columns); /* column 0 first */
     }
+    memset(lanes->live, 0, sizeof lanes->live);
+    lanes->live_columns = 0u;
+    for (column = 0; column < lanes->columns; column++)
+        if ((mask >> (lanes->columns - 1u - column) & 1u) != 0u) {
+            lanes->live[column] = -1;
+            lanes->live_columns |= 1u << column;
+        }
     return words;
 }
 
@@ -226,24 +225,36 @@ static inline const uint8_t *top_up(const uint8_t *at, uint64_t *window, uint32_
 /* Spend one zero of a run. */
 static inline uint32_t spend(uint32_t idle)
 {
-    return idle - (idle != FOREVER);
+    return idle - (idle != WIA_LANES_FOREVER);
 }
 
 /* Take the first symbol from a lane and return its weight; `idle` becomes the zeros of a run that are left. */
 static inline int8_t symbol(const uint32_t *table, uint32_t centre, uint64_t *window, uint32_t *held, uint32_t *idle)
 {
     uint32_t entry = table[*window >> (64 - WIA_LANES_CODE_BITS)];
-    uint32_t extra = (uint32_t)(*window << (entry >> 16 & 15u) >> 1 >> (entry >> 8 & 63u));
+    uint64_t bits = (uint32_t)(*window >> 32) << (entry >> 16 & 15u) & 0xffffffffu;
+    uint32_t extra = (uint32_t)(bits >> (entry >> 8 & 63u));
     uint32_t kind = entry >> 20 & 3u, negative = extra & 1u;
 
     *window <<= entry & 31u;
     *held -= entry & 31u;
-    if (kind != KIND_VALUE) {
-        *idle = kind == KIND_REST ? FOREVER : (entry >> 24) + extra - 1u;
+    if (kind != WIA_LANES_VALUE) {
+        *idle = kind == WIA_LANES_REST ? WIA_LANES_FOREVER : (entry >> 24) + extra - 1u;
         return (int8_t)centre;
     }
     /* A negative value is the complement of its magnitude - 1. */
     return (int8_t)(uint8_t)(centre + (((entry >> 24) + (extra >> 1)) ^ (0u - negative)) + 1u - negative);
+}
+
+static inline uint64_t window_of(const wia_lanes_t *lanes, uint32_t lane)
+{
+    return (uint64_t)lanes->next[lane] << 32 | lanes->after[lane];
+}
+
+static inline void keep_window(wia_lanes_t *lanes, uint32_t lane, uint64_t window)
+{
+    lanes->next[lane] = (uint32_t)(window >> 32);
+    lanes->after[lane] = (uint32_t)window;
 }
 
 /* A row in the lanes from `first` on, if all columns are live and there are two words for each of them. */
@@ -251,26 +262,23 @@ static uint32_t decode_full_row(wia_lanes_t *lanes, uint32_t first, int8_t *rest
 {
     const uint32_t *table = lanes->table;
     const uint8_t *at = lanes->source.at, *begin = at;
-    uint64_t *restrict lane = lanes->lane + first;
-    uint8_t *restrict held = lanes->held + first;
-    uint32_t *restrict idle = lanes->idle + first;
     uint32_t column, columns = lanes->columns, centre = (uint32_t)lanes->centre;
 
     for (column = 0; column < columns; column++) {
-        uint64_t window = lane[column];
-        uint32_t bits = held[column];
+        uint32_t lane = first + column, bits = lanes->held[lane];
+        uint64_t window = window_of(lanes, lane);
 
-        if (idle[column] != 0u) {
-            idle[column] = spend(idle[column]);
+        if (lanes->idle[lane] != 0u) {
+            lanes->idle[lane] = spend(lanes->idle[lane]);
             values[column] = (int8_t)centre;
             continue;
         }
         at = top_up(at, &window, &bits);
         if (bits < LANE_BITS) /* the first symbol of a stretch */
             at = top_up(at, &window, &bits);
-        values[column] = symbol(table, centre, &window, &bits, &idle[column]);
-        lane[column] = window;
-        held[column] = (uint8_t)bits;
+        values[column] = symbol(table, centre, &window, &bits, &lanes->idle[lane]);
+        keep_window(lanes, lane, window);
+        lanes->held[lane] = bits;
     }
     lanes->source.at = at;
     return (uint32_t)(at - begin) / 2u;
@@ -282,20 +290,22 @@ static uint32_t decode_any_row(wia_lanes_t *lanes, uint32_t first, int8_t *value
     uint32_t column, words = 0u, centre = (uint32_t)lanes->centre;
 
     for (column = 0; column < lanes->columns; column++) {
-        uint32_t index = first + column, bits = lanes->held[index];
+        uint32_t lane = first + column, bits = lanes->held[lane];
+        uint64_t window = window_of(lanes, lane);
 
         values[column] = 0;
-        if ((lanes->live_columns >> column & 1u) == 0u)
+        if (lanes->live[column] == 0)
             continue;
         values[column] = (int8_t)centre;
-        if (lanes->idle[index] != 0u) {
-            lanes->idle[index] = spend(lanes->idle[index]);
+        if (lanes->idle[lane] != 0u) {
+            lanes->idle[lane] = spend(lanes->idle[lane]);
             continue;
         }
         for (; bits < LANE_BITS; bits += WORD_BITS, words++)
-            lanes->lane[index] |= next_word(&lanes->source) << (48u - bits);
-        values[column] = symbol(lanes->table, centre, &lanes->lane[index], &bits, &lanes->idle[index]);
-        lanes->held[index] = (uint8_t)bits;
+            window |= next_word(&lanes->source) << (48u - bits);
+        values[column] = symbol(lanes->table, centre, &window, &bits, &lanes->idle[lane]);
+        keep_window(lanes, lane, window);
+        lanes->held[lane] = bits;
     }
     return words;
 }
@@ -303,11 +313,17 @@ static uint32_t decode_any_row(wia_lanes_t *lanes, uint32_t first, int8_t *value
 /* The next row of the lanes of `parity`; the words it asks for. */
 static uint32_t decode_row(wia_lanes_t *lanes, uint32_t parity, int8_t *values)
 {
-    bool plenty = (size_t)(lanes->source.end - lanes->source.at) >= 4u * (size_t)lanes->columns;
+    size_t left = (size_t)(lanes->source.end - lanes->source.at);
+    uint32_t first = parity * lanes->array_columns, words;
 
-    if (plenty && lanes->live_columns == all_ones(lanes->columns))
-        return decode_full_row(lanes, parity * lanes->array_columns, values);
-    return decode_any_row(lanes, parity * lanes->array_columns, values);
+    if (lanes->kernel->lanes_row != NULL && left >= 2u * lanes->columns + WIA_KERNEL_WORDS) {
+        words = lanes->kernel->lanes_row(lanes, first, values);
+        if (words != WIA_LANES_NOT_YET)
+            return words;
+    }
+    if (left >= 4u * (size_t)lanes->columns && lanes->live_columns == all_ones(lanes->columns))
+        return decode_full_row(lanes, first, values);
+    return decode_any_row(lanes, first, values);
 }
 
 uint32_t wia_lanes_tile(wia_lanes_t *lanes, uint32_t rows, int8_t *values, uint16_t *words)

@@ -1,6 +1,6 @@
 /* lanes.h: the weight decoder of codec lanes (docs/ISA.md, "Payloads"), one tile at a time.
  *
- *     wia_lanes_init(lanes, columns, rows_per_cycle);
+ *     wia_lanes_init(lanes, columns, rows_per_cycle, WIA_SIM_KERNEL_AUTO);
  *     wia_lanes_set_table(lanes, payload, centre, masks, fresh);         a wtab
  *     wia_lanes_begin(lanes, payload, bytes, columns);                   a conv or dwc, whose tiles follow:
  *     groups = wia_lanes_tile(lanes, rows, values, words);
@@ -39,20 +39,22 @@ typedef struct {
 
 struct wia_lanes {
     /* of the machine */
+    const wia_kernel_t *kernel;
     uint32_t array_columns;
     uint32_t rows_per_cycle;
 
     /* of the last wtab */
     bool masks;
     int32_t centre;
-    uint32_t table[1u << WIA_LANES_CODE_BITS]; /* by the next bits of a lane: what the first symbol in them is */
+    uint32_t table[1u << WIA_LANES_CODE_BITS]; /* WIA_LANES_ENTRY of the first symbol, by the next bits of a lane */
     uint32_t remembered[WIA_LANES_SLOTS];      /* row masks, row 0 in bit 31 */
 
     /* of the stretch */
     uint64_t control;                /* the control lane: its next bit is bit 63 */
     uint32_t control_held;           /* bits in it */
-    uint64_t lane[WIA_LANES];
-    uint8_t held[WIA_LANES];
+    uint32_t next[WIA_LANES];        /* the next bits of a lane, the very next one in bit 31 */
+    uint32_t after[WIA_LANES];       /* those that follow; zero beyond what is held */
+    uint32_t held[WIA_LANES];        /* bits in both */
     bool dry;                        /* a payload ended early: only the end of a stretch may */
     bool carries;                    /* a word of the last payload is left: `carried` */
     uint8_t carried[2];
@@ -63,9 +65,17 @@ struct wia_lanes {
     uint32_t live_columns;           /* bit per column */
     bool first;                      /* before the first tile */
     bool has_payload;
+    int32_t live[WIA_KERNEL_COLUMNS]; /* -1 for each of them, 0 for others and beyond the last column */
     uint32_t idle[WIA_LANES];        /* zeros that are left of a run */
     wia_lanes_source_t source;
 };
+
+/* A table entry: bits 0..4 length of the symbol, 8..13 32 - its extra bits, 16..19 length of its code word, 20..21 kind,
+ * 24..31 magnitude - 1 or zeros. */
+enum { WIA_LANES_VALUE = 0, WIA_LANES_RUN = 1, WIA_LANES_REST = 2 };
+#define WIA_LANES_FOREVER UINT32_MAX /* zeros of kind WIA_LANES_REST that are left */
+#define WIA_LANES_NOT_YET UINT32_MAX /* of wia_kernel_t.lanes_row: a lane needs two words, nothing is done */
+enum { WIA_LANES_BITS = 32, WIA_LANES_WORD_BITS = 16 }; /* a lane takes words until it holds so many bits */
 
 /* cdef begin: hw_sim/build.py gives this part to cffi too; Python checks payloads with it */
 
@@ -73,7 +83,8 @@ typedef struct wia_lanes wia_lanes_t;
 
 size_t wia_lanes_size(void);
 
-void wia_lanes_init(wia_lanes_t *lanes, uint32_t array_columns, uint32_t rows_per_cycle);
+/* kernel: WIA_SIM_KERNEL_*; all decode alike. */
+void wia_lanes_init(wia_lanes_t *lanes, uint32_t array_columns, uint32_t rows_per_cycle, int kernel);
 
 /* The 16 bytes of a wtab payload are a complete prefix code. */
 bool wia_lanes_table_ok(const uint8_t *payload);
@@ -97,5 +108,11 @@ uint32_t wia_lanes_tile(wia_lanes_t *lanes, uint32_t rows, int8_t *values, uint1
 
 /* After the last tile. Result: the payload is one that an encoder can make. */
 bool wia_lanes_end(wia_lanes_t *lanes);
+
+/* wia_kernel_t.lanes_row of the processors that have one. */
+#if defined(__x86_64__) || defined(__i386__)
+uint32_t wia_lanes_row_avx2(wia_lanes_t *lanes, uint32_t first, int8_t *values);
+uint32_t wia_lanes_row_avx512(wia_lanes_t *lanes, uint32_t first, int8_t *values);
+#endif
 
 #endif

@@ -1,0 +1,99 @@
+/* lanes_avx512.c: a row of codec lanes, sixteen lanes at a time. */
+#include "lanes.h"
+
+#if defined(__x86_64__) || defined(__i386__)
+
+#include <immintrin.h>
+#include <string.h>
+
+#define AVX512 __attribute__((target("avx512f,avx2,popcnt")))
+#define AVX512_INLINE static inline __attribute__((target("avx512f,avx2,popcnt"), always_inline))
+
+enum { BLOCK = 16 };
+
+AVX512_INLINE __mmask16 live_columns(const wia_lanes_t *lanes, uint32_t column)
+{
+    return (__mmask16)(lanes->live_columns >> column);
+}
+
+/* Lanes with a symbol. */
+AVX512_INLINE __mmask16 active_lanes(const wia_lanes_t *lanes, uint32_t lane, uint32_t column)
+{
+    return _mm512_mask_testn_epi32_mask(live_columns(lanes, column), _mm512_loadu_si512(lanes->idle + lane),
+                                        _mm512_set1_epi32(-1));
+}
+
+/* Sixteen lanes; the low bytes of the result are their weights. */
+AVX512_INLINE __m512i decode_block(wia_lanes_t *lanes, uint32_t lane, uint32_t column, const uint8_t **at)
+{
+    const __m512i all = _mm512_set1_epi32(32), one = _mm512_set1_epi32(1), ones = _mm512_set1_epi32(-1);
+    __mmask16 live = live_columns(lanes, column), active = active_lanes(lanes, lane, column), asks, is_value, waits;
+    __m512i next = _mm512_loadu_si512(lanes->next + lane), after = _mm512_loadu_si512(lanes->after + lane);
+    __m512i held = _mm512_loadu_si512(lanes->held + lane), idle = _mm512_loadu_si512(lanes->idle + lane);
+    __m512i words, entry, extra, length, kind, base, negative, value;
+
+    asks = _mm512_mask_cmplt_epi32_mask(active, held, _mm512_set1_epi32(WIA_LANES_BITS));
+    words = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)*at));
+    words = _mm512_slli_epi32(_mm512_maskz_expand_epi32(asks, words), WIA_LANES_WORD_BITS);
+    *at += 2u * (uint32_t)__builtin_popcount(asks);
+    next = _mm512_or_si512(next, _mm512_srlv_epi32(words, held));
+    after = _mm512_or_si512(after, _mm512_sllv_epi32(words, _mm512_sub_epi32(all, held)));
+    held = _mm512_mask_add_epi32(held, asks, held, _mm512_set1_epi32(WIA_LANES_WORD_BITS));
+
+    entry = _mm512_mask_i32gather_epi32(_mm512_setzero_si512(), active,
+                                        _mm512_srli_epi32(next, 32 - WIA_LANES_CODE_BITS), lanes->table, 4);
+    extra = _mm512_sllv_epi32(next, _mm512_and_si512(_mm512_srli_epi32(entry, 16), _mm512_set1_epi32(15)));
+    extra = _mm512_srlv_epi32(extra, _mm512_and_si512(_mm512_srli_epi32(entry, 8), _mm512_set1_epi32(63)));
+    length = _mm512_and_si512(entry, _mm512_set1_epi32(31));
+    kind = _mm512_and_si512(entry, _mm512_set1_epi32(3 << 20));
+    base = _mm512_srli_epi32(entry, 24);
+    is_value = _mm512_mask_testn_epi32_mask(active, kind, ones);
+    _mm512_storeu_si512(lanes->next + lane, _mm512_or_si512(_mm512_sllv_epi32(next, length),
+                                                            _mm512_srlv_epi32(after, _mm512_sub_epi32(all, length))));
+    _mm512_storeu_si512(lanes->after + lane, _mm512_sllv_epi32(after, length));
+    _mm512_storeu_si512(lanes->held + lane, _mm512_sub_epi32(held, length));
+
+    if (is_value != live) { /* runs of zeros: some go on, some begin */
+        waits = _mm512_mask_cmpneq_epi32_mask((__mmask16)(live & ~active), idle, ones); /* not for ever */
+        idle = _mm512_mask_add_epi32(idle, waits, idle, ones);
+        idle = _mm512_mask_add_epi32(idle, _mm512_mask_cmpeq_epi32_mask(active, kind, _mm512_set1_epi32(WIA_LANES_RUN << 20)),
+                                     _mm512_add_epi32(base, extra), ones);
+        idle = _mm512_mask_mov_epi32(idle, _mm512_mask_cmpeq_epi32_mask(active, kind, _mm512_set1_epi32(WIA_LANES_REST << 20)),
+                                     ones);
+        _mm512_storeu_si512(lanes->idle + lane, idle);
+    }
+    /* A negative value is the complement of its magnitude - 1. */
+    negative = _mm512_sub_epi32(_mm512_setzero_si512(), _mm512_and_si512(extra, one));
+    value = _mm512_xor_si512(_mm512_add_epi32(base, _mm512_srli_epi32(extra, 1)), negative);
+    value = _mm512_maskz_add_epi32(is_value, _mm512_add_epi32(value, one), negative);
+    return _mm512_maskz_add_epi32(live, value, _mm512_set1_epi32(lanes->centre));
+}
+
+AVX512 uint32_t wia_lanes_row_avx512(wia_lanes_t *lanes, uint32_t first, int8_t *values)
+{
+    const uint8_t *at = lanes->source.at, *begin = at;
+    uint32_t column, dry = 0u;
+
+    for (column = 0; column < lanes->columns; column += BLOCK)
+        dry |= _mm512_mask_cmplt_epi32_mask(active_lanes(lanes, first + column, column),
+                                            _mm512_loadu_si512(lanes->held + first + column),
+                                            _mm512_set1_epi32(WIA_LANES_WORD_BITS));
+    if (dry != 0u)
+        return WIA_LANES_NOT_YET;
+    for (column = 0; column < lanes->columns; column += BLOCK) {
+        uint32_t used = lanes->columns - column;
+        /* Converting straight to memory under a mask takes a hundred cycles on some processors. */
+        __m128i bytes = _mm512_cvtepi32_epi8(decode_block(lanes, first + column, column, &at));
+
+        if (used >= BLOCK)
+            _mm_storeu_si128((__m128i *)(void *)(values + column), bytes);
+        else
+            memcpy(values + column, &bytes, used);
+    }
+    lanes->source.at = at;
+    return (uint32_t)(at - begin) / 2u;
+}
+
+#else
+typedef int wia_lanes_avx512_not_here; /* ISO C forbids an empty file */
+#endif
