@@ -41,10 +41,17 @@ def compile_stages(region: Region, target: Target | str, *, calibration: Iterabl
     "raw" or "lanes" for all weights. Raises the AccelError of the stage that refuses.
     """
     target = load_target(target)
+    qregion, report = quantize_region(region, calibration=calibration, ranges=ranges, scale=scale)
+    return compile_qregion(qregion, report, target, codec)
+
+
+def quantize_region(region: Region, *, calibration: Iterable | None = None, ranges: Ranges | None = None,
+                    scale: str = "multiplier") -> tuple[QRegion, QuantReport]:
+    """The first stages, which know no target; see `compile_stages`."""
     verify_region(region)
     qregion, report = quantize(region, calibration, scale=scale, ranges=ranges)
     verify_qregion(qregion)
-    return compile_qregion(qregion, report, target, codec)
+    return qregion, report
 
 
 def compile_qregion(qregion: QRegion, report: QuantReport, target: Target, codec: str = "auto") -> Compiled:
@@ -55,9 +62,14 @@ def compile_qregion(qregion: QRegion, report: QuantReport, target: Target, codec
     verify_plan(plan, target)
     program = _count_as_model(emit(plan, target, codec), qregion)
     verify_program(program, target)
+    return Compiled(qregion, report, plan, program, pack_program(program, target))
+
+
+def pack_program(program: Program, target: Target) -> Image:
+    """The last stage: the image of a verified program."""
     image = pack(program, target)
     verify_image(image, target)
-    return Compiled(qregion, report, plan, program, image)
+    return image
 
 
 def _count_as_model(program: Program, qregion: QRegion) -> Program:

@@ -24,11 +24,15 @@ CompileFunction = Callable[[relay.Function], tuple[str, bytes]]
 
 def compile_function(func: relay.Function) -> tuple[str, bytes]:
     """One external Relay function to (symbol, image bytes), through the whole pipeline."""
-    from byoc_accel.compile import compile_region
+    from byoc_accel.compile import compile_qregion, pack_program, quantize_region
     from byoc_accel.relay.importer import import_function
+    from byoc_accel.relay.programs import PROGRAMS
 
     imported = import_function(func)
-    image = compile_region(imported.region, imported.target, ranges=imported.ranges, scale=imported.scale)
+    qregion, report = quantize_region(imported.region, ranges=imported.ranges, scale=imported.scale)
+    program = PROGRAMS.take(qregion, imported.target)
+    image = (compile_qregion(qregion, report, imported.target).image if program is None
+             else pack_program(program, imported.target))
     return str(func.attrs["global_symbol"]), image.data
 
 

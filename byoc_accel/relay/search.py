@@ -27,6 +27,7 @@ from .graph import Graph, build_graph
 from .importer import import_body
 from .layers import find_layers
 from .options import Options
+from .programs import PROGRAMS
 from .regions import group_layers
 from .rows import source_name
 
@@ -158,7 +159,7 @@ def _compile(built: Sequence[tuple[Draft, Built]], options: Options, samples: _S
             trace.record(draft.group, calibrate.integer_outputs(qregion, inputs) if integer
                          else calibrate.float_outputs(each.region, inputs))
         try:
-            compile_qregion(qregion, report, options.target)
+            PROGRAMS.keep(qregion, options.target, compile_qregion(qregion, report, options.target).program)
         except DOES_NOT_FIT as error:
             refusals.anchors[_named_anchor(draft, each, str(error))] = str(error)
             continue
