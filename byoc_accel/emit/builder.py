@@ -23,14 +23,22 @@ SYNC = dict(zip(UNITS, ("sync_in", "sync_array", "sync_post", "sync_out")))
 
 @dataclass(frozen=True)
 class Access:
-    """Bytes [start, end) of a memory: "sram", "acc" (entries), or an external buffer's index."""
+    """Bytes [start, end) of a memory: "sram", "acc" (entries), or an external buffer's index.
+
+    rows: if not all of a tensor that fills these bytes, then these of its rows.
+    """
 
     memory: str | int
     start: int
     end: int
+    rows: tuple[int, int] | None = None
 
     def meets(self, other: Access) -> bool:
-        return self.memory == other.memory and self.start < other.end and other.start < self.end
+        if self.memory != other.memory or self.start >= other.end or other.start >= self.end:
+            return False
+        if self.rows is None or other.rows is None or (self.start, self.end) != (other.start, other.end):
+            return True
+        return self.rows[0] < other.rows[1] and other.rows[0] < self.rows[1]
 
 
 @dataclass(frozen=True)

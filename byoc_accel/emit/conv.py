@@ -1,7 +1,7 @@
 """Convolution steps: blocks in a hardware loop, channel groups within a block, post processing of each."""
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from ..schedule.plan import ConvStep, Place, StepPlan, Strips, result_shape
 from .array import Area, Taps, convolve, depthwise, tile_work
 from .channels import Channels, reach, simplify
 from .context import Block, Context, Operand
-from .moves import load_stage, load_strips, store_stage, tight
+from .moves import load_input, load_stage, load_strips, store_stage, tight
 from .post import Grid, Tail, post, set_channels, set_grid, set_tail
 
 # Address registers of a blocked step. Register 0 always reads as zero.
@@ -53,6 +53,9 @@ def emit_conv(ctx: Context, plan: StepPlan) -> None:
     assert isinstance(step, ConvStep)
     groups = _groups(ctx, step, _strips(ctx, plan, step))
     set_tail(ctx, _tail(ctx, step, None))
+    if plan.blocks.heights:
+        _written_out(ctx, plan, step, groups)
+        return
     if plan.blocks.count == 1:
         turn = Turn(Block(), looped=False)
         _load(ctx, plan, step, turn)
@@ -60,6 +63,29 @@ def emit_conv(ctx: Context, plan: StepPlan) -> None:
         _store(ctx, plan, step, turn)
         return
     _loop(ctx, plan, step, groups)
+
+
+def _written_out(ctx: Context, plan: StepPlan, step: ConvStep, groups: list[Group]) -> None:
+    """Blocks one after another; the rows that each needs beyond the one before are loaded ahead of it."""
+    height, top, stride = ctx.places[step.x].layout.height, step.conv.padding[0], step.conv.stride[0]
+    spans, first, loaded = [], 0, 0
+    for rows in plan.blocks.heights:
+        start = first * stride - top
+        end = min(height, start + block_input_rows(step, rows))
+        spans.append((first, rows, (start, end)))
+        if end > loaded:
+            load_input(ctx, step.x, loaded, end)
+            loaded = end
+        first += rows
+    strips = _strips(ctx, plan, step)
+    whole = ctx.source(plan, step.x, 0, 0, Block(), 0)
+    ofm = ctx.result(plan, step.y, 0, Block(), 0)
+    width = result_shape(step, ctx.tensors[step.y])[1]
+    for first, rows, span in spans:
+        ifm = replace(whole, access=replace(whole.access, rows=span))
+        for x in range(0, width, plan.blocks.columns):
+            area = Area(first, x, rows, min(plan.blocks.columns, width - x))
+            _channel_groups(ctx, step, groups, ifm, ofm, _tail(ctx, step, None), area, strips)
 
 
 def _loop(ctx: Context, plan: StepPlan, step: ConvStep, groups: list[Group]) -> None:

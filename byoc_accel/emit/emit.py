@@ -33,10 +33,14 @@ def emit(plan: Plan, target: Target, codec: str = "auto") -> Program:
 
 
 def _emit_step(ctx: Context, plan: StepPlan) -> None:
-    for name in plan.fills:
-        fill_border(ctx, name)
     for name in plan.loads:
-        load_input(ctx, name)
+        if name in plan.fills:
+            fill_border(ctx, name)
+        if not (name == plan.step.x and plan.blocks.heights):  # which is loaded row by row, below
+            load_input(ctx, name, 0, ctx.places[name].layout.height)
+    for name in plan.fills:
+        if name not in plan.loads:
+            fill_border(ctx, name)
     part = getattr(plan.step, "part", None)
     if part is not None and part.clear is not None:
         clear(ctx, plan.step.y, part.clear)

@@ -1,22 +1,23 @@
 """Data movement: loads, stores and borders, as instructions."""
 from __future__ import annotations
 
+from ..schedule.geometry import border_pieces
 from ..schedule.plan import ConvStep, Layout, Place, Source, Stage, StepPlan, Strips, result_shape
 from .builder import Access
 from .context import Block, Context
 
 
-def load_input(ctx: Context, name: str) -> None:
-    """Copy a whole input tensor from its buffer into its SRAM place, inside its border."""
+def load_input(ctx: Context, name: str, first: int, last: int) -> None:
+    """Copy rows [first, last) of an input tensor from its buffer into its SRAM place, inside its border."""
     place, source = ctx.places[name], dict(ctx.plan.sources)[name]
     if place.layout.strips is not None:
-        _load_input_strips(ctx, place, source, place.layout.strips)
+        _load_input_strips(ctx, place, source, place.layout.strips, (first, last))
         return
-    _transfer(ctx, "load", source.buffer, source.offset, tight(place.layout), place, 0, place.layout.height)
+    _transfer(ctx, "load", source.buffer, source.offset, tight(place.layout), place, first, last - first)
 
 
-def _load_input_strips(ctx: Context, place: Place, source: Source, strips: Strips) -> None:
-    """Load an input as strips: those of one width together, narrower ones beside the left and right border."""
+def _load_input_strips(ctx: Context, place: Place, source: Source, strips: Strips, rows: tuple[int, int]) -> None:
+    """Load rows of an input as strips: those of one width together, narrower ones beside the left and right border."""
     layout = place.layout
     spans = [(max(0, first), min(layout.width, first + strips.columns))
              for first in (i * strips.step - layout.border[1] for i in range(strips.count))]
@@ -32,10 +33,10 @@ def _load_input_strips(ctx: Context, place: Place, source: Source, strips: Strip
             row = layout.width * layout.channels
             ctx.builder.add(
                 "load", "dma_in", (Access(source.buffer, source.offset, source.offset + layout.height * row),),
-                (ctx.sram(place.address, layout.bytes),), binding=source.buffer,
-                external_offset=source.offset + spans[first][0] * layout.channels,
-                sram_address=place.address + layout.offset(0, first) + skipped * layout.channels,
-                row_bytes=size * layout.channels, rows=layout.height, planes=last - first, external_row_stride=row,
+                (Access("sram", place.address, place.address + layout.bytes, rows),), binding=source.buffer,
+                external_offset=source.offset + rows[0] * row + spans[first][0] * layout.channels,
+                sram_address=place.address + layout.offset(rows[0], first) + skipped * layout.channels,
+                row_bytes=size * layout.channels, rows=rows[1] - rows[0], planes=last - first, external_row_stride=row,
                 sram_row_stride=layout.pitch_bytes, external_plane_stride=strips.step * layout.channels,
                 sram_plane_stride=layout.position_bytes)
         first = last
@@ -121,13 +122,9 @@ def clear(ctx: Context, name: str, value: int) -> None:
 
 
 def fill_border(ctx: Context, name: str) -> None:
-    """Write a tensor's zero point into its border, wherever it lives; with strips, everywhere."""
+    """Write a tensor's zero point into its border, wherever it lives."""
     place = ctx.places[name]
-    if place.layout.strips is not None:
-        ctx.builder.add("fill", "dma_in", (), (ctx.place_access(name),), value=place.layout.value,
-                        sram_address=place.address, row_bytes=place.layout.bytes)
-        return
-    for start, size, rows, stride in _border_pieces(place.layout):
+    for start, size, rows, stride in border_pieces(place.layout):
         if place.in_sram:
             address = place.address + start
             span = ctx.sram(address, (rows - 1) * stride + size)
@@ -135,16 +132,6 @@ def fill_border(ctx: Context, name: str) -> None:
                             row_bytes=size, rows=rows, sram_row_stride=stride if rows > 1 else 0)
         else:
             _store_value(ctx, place, place.layout.value, start, size, rows, stride)
-
-
-def _border_pieces(layout: Layout) -> list[tuple[int, int, int, int]]:
-    """(start, row bytes, rows, stride) of the contiguous pieces of a border; right and left edges are one piece."""
-    top, left, bottom, right = layout.border
-    channels, pitch = layout.channels, layout.pitch_bytes
-    pieces = [(0, top * pitch + left * channels, 1, 0),
-              (layout.offset(0, layout.width), (left + right) * channels, layout.height - 1, pitch),
-              (layout.offset(layout.height - 1, layout.width), right * channels + bottom * pitch, 1, 0)]
-    return [p for p in pieces if p[1] and p[2]]
 
 
 def _store_value(ctx: Context, place: Place, value: int, start: int, size: int, rows: int, stride: int) -> None:
@@ -164,15 +151,18 @@ def _store_value(ctx: Context, place: Place, value: int, start: int, size: int, 
 
 def _transfer(ctx: Context, mnemonic: str, buffer: int, offset: int, outside: Layout, place: Place, first: int,
               rows: int) -> None:
-    """Rows between a tight external tensor and its SRAM place."""
+    """Rows [first, first + rows) between a tight external tensor and its SRAM place."""
     inside = place.layout
     row = inside.width * inside.channels
     address = place.address + inside.offset(first, 0)
     external = Access(buffer, offset, offset + outside.bytes)
     sram = ctx.sram(address, (rows - 1) * inside.pitch_bytes + row)
+    if rows < inside.height:
+        sram = Access("sram", place.address, place.address + inside.bytes, (first, first + rows))
     reads, writes = ((external,), (sram,)) if mnemonic == "load" else ((sram,), (external,))
     ctx.builder.add(mnemonic, "dma_in" if mnemonic == "load" else "dma_out", reads, writes, binding=buffer,
-                    external_offset=offset, sram_address=address, **_rows(rows, row, row, inside.pitch_bytes))
+                    external_offset=offset + first * row, sram_address=address,
+                    **_rows(rows, row, row, inside.pitch_bytes))
 
 
 def _rows(rows: int, row_bytes: int, external_stride: int, sram_stride: int) -> dict[str, int]:

@@ -44,6 +44,31 @@ def layouts(steps: tuple[Step, ...], tensors: dict[str, QTensor]) -> dict[str, L
     return out
 
 
+def border_pieces(layout: Layout) -> list[tuple[int, int, int, int]]:
+    """(start, row bytes, rows, stride) of the contiguous pieces of a border; right and left edges are one piece.
+
+    Strips that reach over the left or right edge are a part of the border as a whole.
+    """
+    top, left, bottom, right = layout.border
+    pitch, whole, strips = layout.pitch_bytes, layout.position_bytes, layout.strips
+    if strips is None:
+        channels = layout.channels
+        pieces = [(0, top * pitch + left * channels, 1, 0),
+                  (layout.offset(0, layout.width), (left + right) * channels, layout.height - 1, pitch),
+                  (layout.offset(layout.height - 1, layout.width), right * channels + bottom * pitch, 1, 0)]
+    else:
+        before = min(strips.count, -(-left // strips.step))
+        after = sum(i * strips.step - left + strips.columns > layout.width for i in range(before, strips.count))
+        if before + after >= strips.count:
+            return [(0, layout.bytes, 1, 0)]
+        last = (strips.count - after - 1) * whole
+        end = (top + layout.height) * pitch
+        pieces = [(0, before * whole + top * pitch, 1, 0),
+                  (before * whole + end, (bottom + top) * pitch, strips.count - after - before - 1, whole),
+                  (last + end, bottom * pitch + after * whole, 1, 0)]
+    return [p for p in pieces if p[1] and p[2]]
+
+
 def window(step: Step) -> tuple[tuple[int, int], tuple[int, int]]:
     """((extent_y, extent_x), (stride_y, stride_x)) of the input positions behind one output position."""
     if isinstance(step, ConvStep):

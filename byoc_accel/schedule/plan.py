@@ -182,11 +182,16 @@ class Stage:
 @dataclass(frozen=True)
 class Blocks:
     """Cut of a step's output: `count` blocks of `rows` rows (the last may overlap the one before), each computed
-    in column chunks of at most `columns` positions."""
+    in column chunks of at most `columns` positions.
+
+    heights: rows of each block instead, for a first layer whose blocks are written out one after another, so that
+    each is computed as soon as the rows of the input behind it are loaded; `rows` is then the largest.
+    """
 
     rows: int
     count: int
     columns: int
+    heights: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

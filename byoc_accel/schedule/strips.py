@@ -11,21 +11,28 @@ from .geometry import is_depthwise
 from .plan import Blocks, ConvStep, Step, Strips, result_shape
 
 
-def strips(step: Step, operands: Operands, blocks: Blocks, target: Target) -> Strips | None:
-    """Strips of the step's input where they take fewer cycles, None where they do not.
-
-    An input outside is loaded block by block, while the block before is computed; otherwise it is a network's input
-    that is loaded as a whole before.
-    """
+def possible(step: Step, operands: Operands) -> Strips | None:
+    """Strips in which the input of the step may lie."""
     if not isinstance(step, ConvStep) or step.part is not None or step.residual == step.x:
         return None
     conv = step.conv
     if conv.groups > 1 or is_depthwise(step) or conv.dilation != (1, 1):
         return None
     _, width, _ = result_shape(step, operands.y)
-    _, kernel_y, kernel_x, depth = conv.weight.shape
+    _, kernel_y, kernel_x, _ = conv.weight.shape
     skips = conv.stride[0] if operands.x_outside and kernel_y == 1 and not any(conv.padding) else 1
-    found = Strips(width, kernel_x, conv.stride[1], skips)
+    return Strips(width, kernel_x, conv.stride[1], skips)
+
+
+def strips(step: Step, operands: Operands, blocks: Blocks, target: Target) -> Strips | None:
+    """Strips of the step's input where they take fewer cycles, None where they do not.
+
+    An input outside is loaded block by block, while the block before is computed; otherwise it is a network's input
+    that is loaded as a whole before.
+    """
+    found = possible(step, operands)
+    if found is None:
+        return None
     plain, strip = replace(operands, strips=None), replace(operands, strips=found)
     times = [(array_cycles(step, o, blocks, target) * blocks.count,
               load_cycles(step, replace(o, x_outside=True, residual_outside=False), blocks, target) * blocks.count)
@@ -34,9 +41,9 @@ def strips(step: Step, operands: Operands, blocks: Blocks, target: Target) -> St
     if operands.x_outside:
         return found if (max(array, load), load) < (max(plain_array, plain_load), plain_load) else None
     layout = operands.x
-    whole = layout.height * width * -(-kernel_x * depth // target.dma_bytes_per_cycle)
-    plain_cycles = plain_array + layout.height * -(-layout.width * depth // target.dma_bytes_per_cycle)
-    if width * layout.rows * kernel_x * depth <= target.sram_bytes // 2:
+    whole = layout.height * found.count * -(-found.columns * layout.channels // target.dma_bytes_per_cycle)
+    plain_cycles = plain_array + layout.height * -(-layout.width * layout.channels // target.dma_bytes_per_cycle)
+    if replace(layout, strips=found).bytes <= target.sram_bytes // 2:
         return found if array + whole < plain_cycles else None
     copied = 2 * layout.bytes // target.dma_bytes_per_cycle  # spilled, with a border, before it is loaded
     return found if max(array, load) + copied < plain_cycles else None

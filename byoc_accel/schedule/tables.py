@@ -9,8 +9,9 @@ from .alloc import Request
 from .cost import Operands, step_cycles
 from .geometry import block_input_rows, cut, first_cut, layouts
 from .plan import Blocks, Step, Strips, result_shape, step_inputs
+from .ramp import first_layer
 from .steps import Steps, lifetimes
-from .strips import strips
+from .strips import possible, strips
 
 BORDER_ROW = "@border_row"
 
@@ -61,16 +62,30 @@ class Tables:
         self._in_strips = base._in_strips if base is not None else [s for s in self.steps.steps
                                                                     if self._may_lie_in_strips(s)]
         self.layouts = dict(self._rows)
+        self._first: Blocks | None = None
         for step in self._in_strips:
             if not self.is_external(step.x):
                 found = strips(step, self._operands(step), self._first_cut(step), target)
                 self.layouts[step.x] = replace(self.layouts[step.x], strips=found)
+        self._ramp()
         self._room = self._room_bytes()
         self.cuts = self._choose(base)
 
     def again(self, draft: Draft) -> Tables:
         """The tables of another draft."""
         return Tables(self.single, draft, self.target, self)
+
+    def _ramp(self) -> None:
+        """Blocks of the first step, which wait for their part of the input only, and how that lies."""
+        step = self.steps.steps[0]
+        if step.x not in self.inputs or self.is_external(step.x) or self.is_external(step.y):
+            return
+        layout = self._rows[step.x]
+        operands = replace(self._operands(step), x=layout, strips=None)
+        lying = possible(step, operands) if step in self._in_strips else None
+        if lying is None or replace(layout, strips=lying).bytes <= self.target.sram_bytes // 2:
+            lying, self._first = first_layer(step, operands, lying, self.target)
+            self.layouts[step.x] = replace(layout, strips=lying)
 
     def is_external(self, tensor: str) -> bool:
         return self.steps.root(tensor) in self.draft.external
@@ -149,6 +164,8 @@ class Tables:
         """The cut of least estimated cycles among those that fit."""
         first = self._first_cut(step)
         if not (operands.x_outside or operands.residual_outside or operands.y_outside):
+            if step is self.steps.steps[0] and self._first is not None:
+                first = self._first
             return self._cut(step, operands, first, False, room)
         height = result_shape(step, operands.y)[0]
         choices = {cut(height, rows, first.columns) for rows in range(1, first.rows + 1)}

@@ -28,11 +28,12 @@ def _strips(strips: Strips | None) -> str:
 
 def _step(plan: StepPlan, places: dict[str, Place]) -> list[str]:
     step, blocks = plan.step, plan.blocks
+    heights = "+".join(map(str, blocks.heights)) or f"{blocks.count} x {blocks.rows}"
     kind = type(step).__name__.removesuffix("Step").lower()
     extras = [f"+ {part}" for part, present in (("add", getattr(step, "add", None)),
                                                 ("table", getattr(step, "table", None))) if present is not None]
     lines = [" ".join([f"step {step.name}: {kind}", *extras, f"({', '.join(step_inputs(step))}) -> {step.y}",
-                       f"in {blocks.count} x {blocks.rows} rows x {blocks.columns} columns"])]
+                       f"in {heights} rows x {blocks.columns} columns"])]
     twice = f", again {plan.stage_spacing_bytes} B further" if plan.stage_spacing_bytes else ""
     lines += [f"  stage {s.tensor} at sram+{s.address} {s.bytes} B{_strips(s.strips)}{twice}" for s in plan.stages]
     lines += [f"  load {name}" for name in plan.loads] + [f"  border {name}" for name in plan.fills]

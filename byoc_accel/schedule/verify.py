@@ -32,7 +32,11 @@ def _root(place: Place) -> tuple[int | None, int]:
 def _verify_blocks(step: StepPlan, y: QTensor, target: Target) -> None:
     height, width, _ = result_shape(step.step, y)
     rows, count, columns = step.blocks.rows, step.blocks.count, step.blocks.columns
-    if not (rows <= height <= rows * count and rows * (count - 1) < height and 1 <= columns <= width):
+    if step.blocks.heights:
+        rows = max(step.blocks.heights)
+        if sum(step.blocks.heights) != height or len(step.blocks.heights) != count:
+            raise ScheduleError(f"step {step.step.name!r}: blocks of {step.blocks.heights} rows do not cover {height}")
+    elif not (rows <= height <= rows * count and rows * (count - 1) < height and 1 <= columns <= width):
         raise ScheduleError(f"step {step.step.name!r}: {count} blocks of {rows} rows do not cover {height} rows")
     if uses_accumulators(step.step) and step.blocks.count > 1 and (
             min(columns, width) * rows > target.accumulator_entries_per_bank):

@@ -1,10 +1,12 @@
-"""Inputs of few channels stored as strips: interpret = program, resident and staged, with every kind of edge."""
+"""Inputs of few channels stored as strips, and first layers that begin before their whole input is loaded: interpret =
+program, resident and staged, with every kind of edge."""
 from __future__ import annotations
 
 from dataclasses import replace
 
 import pytest
 
+from byoc_accel.isa.encode import decode_all
 from byoc_accel.quantize.prune import prune
 from byoc_accel.schedule.schedule import schedule
 from byoc_accel.target import load_target
@@ -12,6 +14,7 @@ from tests import qregions as q
 from tests.differential.machines import check
 
 REFERENCE, TINY = load_target("reference"), load_target("tiny")
+SLOW_LOADS = replace(REFERENCE, dma_bytes_per_cycle=1, accumulator_entries_per_bank=128)
 
 
 def _in_strips(region, target) -> tuple[bool, bool]:
@@ -27,8 +30,8 @@ def _in_strips(region, target) -> tuple[bool, bool]:
     ((1, 11, 9, 1), (16, 5, 5, 1), {"padding": (2, 4, 3, 0), "stride": (3, 1)}),  # several strips of other widths
     ((1, 9, 9, 1), (16, 3, 4, 1), {}),
     ((1, 7, 6, 1), (70, 3, 7, 1), {"padding": (0, 6, 0, 6)}),  # strips with one position of the input
-    ((1, 6, 5, 3), (64, 3, 3, 3), {"padding": (1, 0, 0, 2), "stride": (1, 2)}),
-    ((1, 8, 1, 1), (20, 3, 1, 1), {"padding": (1, 0, 1, 0)}),
+    ((1, 20, 9, 3), (64, 3, 3, 3), {"padding": (1, 0, 0, 2), "stride": (1, 2)}),
+    ((1, 80, 1, 1), (40, 3, 1, 1), {"padding": (1, 0, 1, 0)}),
     ((2, 6, 6, 1), (16, 3, 3, 1), {"padding": q.SAME}),
 ])
 def test_whole_input(x, kernel, options):
@@ -69,3 +72,27 @@ def test_input_with_another_reader_stays_in_rows():
 def test_wide_rows_stay_rows():
     """16 channels fill the lanes of a tile, so strips would only take more loads."""
     assert _in_strips(q.one_conv((1, 9, 9, 16), (16, 3, 3, 16), padding=q.SAME), REFERENCE) == (False, False)
+
+
+@pytest.mark.parametrize("x, kernel, options", [
+    ((1, 24, 20, 3), (4, 3, 3, 3), {"padding": (0, 0, 1, 1), "stride": (2, 2)}),
+    ((1, 24, 20, 3), (6, 5, 3, 3), {"padding": (2, 1, 2, 1)}),
+    ((1, 40, 18, 4), (4, 1, 1, 4), {"stride": (2, 1)}),
+    ((1, 30, 10, 4), (4, 3, 3, 1), {"padding": q.SAME, "groups": 4}),
+    ((2, 24, 20, 3), (4, 3, 3, 3), {"padding": q.SAME}),
+])
+def test_blocks_begin_when_their_rows_are_loaded(x, kernel, options):
+    region = q.one_conv(x, kernel, **options)
+    heights = schedule(prune(region), SLOW_LOADS).steps[0].blocks.heights
+    assert len(heights) > 1
+    program = check(region, SLOW_LOADS)
+    code = [inst.mnemonic for _, inst in decode_all(program.code)]
+    assert code.count("load") >= len(heights) and "loop" not in code[:code.index("post")]
+
+
+def test_strips_of_a_part_of_the_rows():
+    """Both at once: strips whose rows come in several loads."""
+    region = q.one_conv((1, 60, 60, 1), (32, 5, 5, 1), padding=(2, 2, 2, 2))
+    blocks = schedule(prune(region), REFERENCE).steps[0].blocks
+    assert _in_strips(region, REFERENCE) == (True, False) and len(blocks.heights) > 1
+    check(region, REFERENCE)

@@ -1,0 +1,86 @@
+"""A network's first layer in blocks that are computed while the rows behind the next ones are still being loaded."""
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..target import Target
+from .cost import Operands, array_cycles, program_bytes
+from .geometry import block_input_rows, border_pieces, first_cut
+from .plan import Blocks, ConvStep, Step, Strips, result_shape
+
+MOST_BLOCKS = 8
+#: Program bytes that one cycle less is worth: blocks that are written out hold their weights once more each.
+BYTES_PER_CYCLE = 2
+
+
+def first_layer(step: Step, operands: Operands, strips: Strips | None, target: Target) -> tuple[Strips | None, Blocks]:
+    """Layout and blocks of a step whose input is loaded just before: those of least cycles.
+
+    strips: the input as strips, if it may lie so.
+    """
+    whole = first_cut(step, operands.y, target)
+    if not isinstance(step, ConvStep) or step.part is not None or step.residual is not None:
+        return strips, whole
+    best = None
+    for lying in dict.fromkeys((None, strips)):
+        lies = replace(operands, strips=lying)
+        for heights in _choices(step, lies, whole, target):
+            worth = _cycles(step, lies, whole, heights, target)
+            if best is None or worth < best[0]:
+                best = worth, lying, heights
+    assert best is not None
+    _, lying, heights = best
+    return lying, replace(whole, rows=max(heights), count=len(heights), heights=heights) if heights else whole
+
+
+def _choices(step: ConvStep, operands: Operands, whole: Blocks, target: Target) -> set[tuple[int, ...]]:
+    """Heights of blocks: none (the whole input is loaded first), equal ones, and such that double."""
+    height = result_shape(step, operands.y)[0]
+    most = max(1, target.accumulator_entries_per_bank // whole.columns)
+    out: set[tuple[int, ...]] = {()}
+    for count in range(2, min(MOST_BLOCKS, height) + 1):
+        for growth in (1, 2):
+            weights = [growth ** i for i in range(count)]
+            ends = [height * sum(weights[:i + 1]) // sum(weights) for i in range(count)]
+            heights = tuple(b - a for a, b in zip([0, *ends], ends))
+            if 0 < min(heights) and max(heights) <= most:
+                out.add(heights)
+    return out
+
+
+def _cycles(step: ConvStep, operands: Operands, whole: Blocks, heights: tuple[int, ...], target: Target) -> float:
+    """Cycles until the last block is computed, and what its bytes are worth."""
+    if not heights:
+        blocks = replace(whole, rows=result_shape(step, operands.y)[0], count=1)
+        return (_fill(operands, target) + _load(operands, operands.x.height, target) + target.dma_latency_cycles
+                + max(array_cycles(step, operands, whole, target) * whole.count,
+                      program_bytes(step, operands, blocks, target) * whole.count // target.fetch_bytes_per_cycle))
+    loaded, done, rows, first = _fill(operands, target), 0, 0, 0
+    for height in heights:
+        start = first * step.conv.stride[0] - step.conv.padding[0]
+        end = min(operands.x.height, start + block_input_rows(step, height))
+        loaded += _load(operands, max(end - rows, 0), target)
+        rows, first = max(end, rows), first + height
+        block = Blocks(height, 1, whole.columns)
+        done = max(done, loaded + target.dma_latency_cycles) + max(
+            array_cycles(step, operands, block, target),
+            program_bytes(step, operands, block, target) // target.fetch_bytes_per_cycle)
+    copies = len(heights) - 1
+    return done + copies * program_bytes(step, operands, replace(whole, rows=1, count=1), target) / BYTES_PER_CYCLE
+
+
+def _fill(operands: Operands, target: Target) -> int:
+    """Cycles of writing the border, which comes before the loads."""
+    layout = replace(operands.x, strips=operands.strips)
+    return sum(rows * -(-size // target.sram_port_bytes) for _, size, rows, _ in border_pieces(layout))
+
+
+def _load(operands: Operands, rows: int, target: Target) -> int:
+    """Cycles of loading `rows` rows of a network's input."""
+    if operands.strips is not None:
+        return operands.strips.count * rows * -(-operands.strips.columns * operands.x.channels
+                                                // target.dma_bytes_per_cycle)
+    row = operands.x.width * operands.x.channels
+    if operands.x.border[1] or operands.x.border[3]:
+        return rows * -(-row // target.dma_bytes_per_cycle)
+    return -(-rows * row // target.dma_bytes_per_cycle)
