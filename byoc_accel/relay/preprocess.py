@@ -8,6 +8,7 @@ import tvm
 from tvm import relay
 
 from ..errors import ModelError
+from .composites import dissolve
 
 
 def prepare(mod: tvm.IRModule, params: Mapping[str, object] | None) -> tvm.IRModule:
@@ -22,7 +23,7 @@ def prepare(mod: tvm.IRModule, params: Mapping[str, object] | None) -> tvm.IRMod
     try:
         mod = relay.transform.InferType()(tvm.IRModule(mod.functions, mod.type_definitions, attrs=mod.attrs))
         mod["main"] = bind(mod["main"], params or {})
-        mod = _inline(_graph_normal_form(mod))
+        mod = _dissolve(_inline(_graph_normal_form(mod)))
         mod = relay.transform.SimplifyInference()(relay.transform.InferType()(mod))
         return relay.transform.InferType()(mod)
     except tvm.TVMError as error:
@@ -109,6 +110,14 @@ def _inline(mod: tvm.IRModule) -> tvm.IRModule:
     mod = relay.transform.Inline()(relay.transform.InferType()(mod))
     kept = {var: f for var, f in mod.functions.items() if var.name_hint not in chosen}
     return tvm.IRModule(kept, mod.type_definitions, attrs=mod.attrs)
+
+
+def _dissolve(mod: tvm.IRModule) -> tvm.IRModule:
+    """Plain functions without composite functions inside."""
+    changed = {var: dissolve(f) for var, f in mod.functions.items() if is_plain(f)}
+    if all(f.same_as(mod[var]) for var, f in changed.items()):
+        return mod
+    return tvm.IRModule({**mod.functions, **changed}, mod.type_definitions, attrs=mod.attrs)
 
 
 def _callees(function: relay.Function) -> set[str]:
