@@ -102,7 +102,7 @@ def choose_table(works: Sequence[Work], shape: LaneShape) -> tuple[Table, Batch]
     best = int(np.argmin(bits))
     if candidates[-1].layout.empty_tiles:
         best = len(candidates) - 1
-    elif abs(mean) > 1:
+    elif mean:
         batch = analyse(works, shape, mean, False)
         table = Table(code_lengths(batch.counts), mean, False)
         if batch.bits(table.lengths) < bits[best]:
