@@ -14,6 +14,7 @@ import numpy as np
 
 from .container.image import Image
 from .emit.program import Layer, Program
+from .isa.byte_kinds import KINDS, byte_kinds
 from .modelinfo import ModelInfo
 from .sim import simulate_program
 from .sim_result import Counters
@@ -22,7 +23,8 @@ from .target import Target
 
 @dataclass(frozen=True)
 class LayerReport:
-    """One layer of a region; `stalls` are cycles in which the array waited, by reason.
+    """One layer of a region; `stalls` are cycles in which the array waited, by reason, and `program_bytes_by_kind`
+    has an entry for each of isa.byte_kinds.KINDS.
 
     `cycles` is how far the layer moved the end of the run, so a region's layers sum up to its cycles. Units
     work ahead into the next layer: a single layer may take less than its own bound, a region cannot.
@@ -36,6 +38,7 @@ class LayerReport:
     utilisation: float
     program_bytes: int
     weight_bytes: int
+    program_bytes_by_kind: Mapping[str, int]
     stalls: Mapping[str, int]
 
 
@@ -52,6 +55,7 @@ class RegionReport:
     bound_cycles: int
     utilisation: float
     program_bytes: int
+    program_bytes_by_kind: Mapping[str, int]
     image_bytes: int
     stalls: Mapping[str, int]
     layers: tuple[LayerReport, ...]
@@ -68,11 +72,13 @@ def report_image(image: Image, calls: int = 1) -> RegionReport:
     program, target = image.program, image.target
     nothing = {b.name: np.zeros(b.bytes, np.int8) for b in program.buffers if b.kind == "input"}
     _, run = simulate_program(program, target, nothing, mode="counts")
-    layers = tuple(_layer_report(layer, stats.counters, target) for layer, stats in zip(program.layers, run.layers))
+    layers = tuple(_layer_report(layer, stats.counters, target, program.code)
+                   for layer, stats in zip(program.layers, run.layers))
     macs = sum(layer.macs for layer in program.layers)
     return RegionReport(program.name, calls, target.name, target.macs_per_cycle, macs, run.cycles,
                         bound_cycles(target, macs, len(program.code), io_bytes(program)),
-                        _utilisation(target, macs, run.cycles), len(program.code), len(image.data),
+                        _utilisation(target, macs, run.cycles), len(program.code),
+                        _sum_kinds(layer.program_bytes_by_kind for layer in layers), len(image.data),
                         _array_stalls(run.total), layers)
 
 
@@ -93,6 +99,7 @@ def totals(regions: Sequence[RegionReport], macs: int | None = None) -> dict[str
         "bound_cycles": sum(region.bound_cycles * region.calls for region in regions),
         "utilisation": offloaded / slots if slots else 0.0,
         "program_bytes": sum(region.program_bytes for region in regions),
+        "program_bytes_by_kind": _sum_kinds(region.program_bytes_by_kind for region in regions),
         "image_bytes": sum(region.image_bytes for region in regions),
     }
 
@@ -107,12 +114,20 @@ def io_bytes(program: Program) -> int:
     return sum(buffer.bytes for buffer in program.buffers if buffer.kind != "scratch")
 
 
-def _layer_report(layer: Layer, counters: Counters, target: Target) -> LayerReport:
+def _sum_kinds(parts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    total = dict.fromkeys(KINDS, 0)
+    for part in parts:
+        for kind, size_bytes in part.items():
+            total[kind] += size_bytes
+    return total
+
+
+def _layer_report(layer: Layer, counters: Counters, target: Target, code: bytes) -> LayerReport:
     program_bytes = layer.end - layer.start
     return LayerReport(layer.name, layer.kind, layer.macs, counters.cycles,
                        bound_cycles(target, layer.macs, program_bytes, 0),
                        _utilisation(target, layer.macs, counters.cycles), program_bytes, layer.weight_bytes,
-                       _array_stalls(counters))
+                       byte_kinds(code, layer.start, layer.end), _array_stalls(counters))
 
 
 def _array_stalls(counters: Counters) -> dict[str, int]:

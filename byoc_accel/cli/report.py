@@ -14,6 +14,8 @@ EPILOG = """\
 bound is the least number of cycles that the machine allows: the largest of MACs / multipliers,
 program bytes / fetch width, and input and output bytes / DMA width. Utilisation is the share of the
 multipliers' cycles that the model's MACs fill. Stalls are cycles in which the array waited.
+Program bytes by kind: weights and the tables that decode them; headers of weight instructions;
+channel parameters; geometry, post instructions, transfers and control with their addresses.
 """
 
 
@@ -56,6 +58,7 @@ def print_region(region: RegionReport) -> None:
     print_table(f"{region.name} on {region.target}{often}", columns, rows,
                 ("region", "", region.macs, region.cycles, region.bound_cycles, _utilisation(region.utilisation),
                  region.program_bytes, _stalls(region.stalls)))
+    print(f"program bytes: {_kinds(region.program_bytes_by_kind)}\n")
 
 
 def _utilisation(share: float) -> str:
@@ -64,6 +67,10 @@ def _utilisation(share: float) -> str:
 
 def _ratio(cycles: int, bound: int) -> str:
     return f"{cycles / bound:.2f} x" if bound else "-"
+
+
+def _kinds(kinds: Mapping[str, int]) -> str:
+    return ", ".join(f"{kind.replace('_', ' ')} {size_bytes:,}" for kind, size_bytes in kinds.items() if size_bytes)
 
 
 def _stalls(stalls: Mapping[str, int]) -> str:

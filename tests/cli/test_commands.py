@@ -93,6 +93,12 @@ def test_report_json(library: Path, image: Image, capsys: pytest.CaptureFixture[
     assert region["utilisation"] == pytest.approx((CONV_MACS + DENSE_MACS) / 256 / report["cycles"])
     macs = {layer["name"]: layer["macs"] for layer in region["layers"]}
     assert macs["conv"] == CONV_MACS and macs["dense"] == DENSE_MACS
+    kinds = report["program_bytes_by_kind"]
+    assert sum(kinds.values()) == code_bytes and kinds == region["program_bytes_by_kind"]
+    for layer in region["layers"]:
+        by_kind = layer["program_bytes_by_kind"]
+        assert sum(by_kind.values()) == layer["program_bytes"]
+        assert by_kind["weights"] + by_kind["weight_tables"] == layer["weight_bytes"]
 
 
 def test_report_counts_shared_programs_per_call(image: Image, tmp_path: Path,
@@ -114,7 +120,8 @@ def test_report_counts_shared_programs_per_call(image: Image, tmp_path: Path,
 def test_report_text(library: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", str(library)]) == 0
     text = capsys.readouterr().out
-    for part in ("net/ä on reference", "conv", f"{CONV_MACS:,}", "array stalls", "MACs offloaded"):
+    for part in ("net/ä on reference", "conv", f"{CONV_MACS:,}", "array stalls", "MACs offloaded",
+                 "program bytes: weights "):
         assert part in text
     assert max(map(len, text.splitlines())) <= 200
 
