@@ -21,7 +21,7 @@ from ..support.candidate import (
 )
 from .extract_moves import concat, pad, upsample
 from .extractor import Extractor, clamp_bounds, compute_dtype_of, padding_of, pair, rounding_of, spatial_size
-from .patterns import Match, channel_axis, channel_vector, per_channel_operand, scale_layout
+from .patterns import Match, channel_axis, channel_vector, constant_on_the_left, per_channel_operand, scale_layout
 
 
 def candidate(ex: Extractor, match: Match) -> Candidate:
@@ -46,18 +46,35 @@ def conv(ex: Extractor, match: Match) -> Candidate:
 
 
 def dense(ex: Extractor, match: Match) -> Candidate:
-    """nn.dense, nn.matmul with a constant on the right, and qnn.dense."""
-    graph, node = ex.graph, ex.graph.nodes[match.anchor]
-    kernel_layout = "OI"
-    if node.op == "nn.matmul":
-        attrs = graph.attrs(match.anchor)
-        if bool(attrs.transpose_a):
-            return ex.other(match.anchor, "the left operand is transposed")
-        kernel_layout = "OI" if bool(attrs.transpose_b) else "IO"
-    candidate = ConvCandidate(
-        str(match.result), node.op, graph.value(node.inputs[0]), graph.value(match.result), "", kernel_layout,
-        ex.constant(node.inputs[1]), (1, 1), (0, 0, 0, 0), (1, 1), 1)
+    """nn.dense, nn.matmul and nn.batch_matmul with a constant on one side (dense: its weight), and their QNN forms."""
+    graph, node, attrs = ex.graph, ex.graph.nodes[match.anchor], ex.graph.attrs(match.anchor)
+    transposed = bool(getattr(attrs, "transpose_a", False)), bool(getattr(attrs, "transpose_b", True))
+    constant = 0 if constant_on_the_left(graph, match.anchor) else 1
+    x, y = graph.value(node.inputs[1 - constant]), graph.value(match.result)
+    weight = ex.constant(node.inputs[constant])
+    if weight is not None and weight.ndim == 3:
+        if (weight != weight[:1]).any() or x.shape[0] != y.shape[0]:
+            return ex.other(match.anchor, "the constant has several batches that differ, or more than the operand")
+        weight = weight[0]
+    plain = "OI" if (transposed[1] if constant else not transposed[0]) else "IO"
+    candidate = ConvCandidate(str(match.result), node.op, x, y, "", plain, weight, (1, 1), (0, 0, 0, 0), (1, 1), 1)
+    if constant == 0 or transposed[0]:
+        candidate = _across(ex, match, candidate, constant, transposed)
     return _with_tail(ex, match, _with_scales(ex, match, candidate))
+
+
+def _across(ex: Extractor, match: Match, c: ConvCandidate, constant: int, transposed: tuple[bool, bool]) -> Candidate:
+    """A product that reduces the first axis of its operand's matrices, or writes units along the first one of its
+    result: a 1x1 convolution along the other axis."""
+    if c.quantized or len(c.x.shape) not in (2, 3) or len(c.y.shape) != len(c.x.shape):
+        return ex.other(match.anchor, "the constant is the left operand, or the left operand is transposed")
+    batch = "N" * (len(c.x.shape) - 2)
+    reduces_last = transposed[1] if constant == 0 else not transposed[0]
+    layout, out_layout = (batch + ("WC" if last else "CW") for last in (reduces_last, constant == 1))
+    weight = c.weight
+    if weight is not None:
+        weight = (weight if c.kernel_layout == "OI" else weight.T)[:, :, None]
+    return _replace(c, layout=layout, out_layout=out_layout, kernel_layout="OIW", weight=weight)
 
 
 def scale(ex: Extractor, match: Match) -> Candidate:
@@ -78,9 +95,9 @@ def _replace(candidate: ConvCandidate, **changes: object) -> ConvCandidate:
     return ConvCandidate(**{**candidate.__dict__, **changes})
 
 
-def _with_scales(ex: Extractor, match: Match, candidate: ConvCandidate) -> ConvCandidate:
+def _with_scales(ex: Extractor, match: Match, candidate: Candidate) -> Candidate:
     """The operands that QNN layers have besides data and weight."""
-    if not candidate.quantized:
+    if not isinstance(candidate, ConvCandidate) or not candidate.quantized:
         return candidate
     _, _, x_zero_point, w_zero_point, x_scale, w_scale = ex.graph.nodes[match.anchor].inputs
     return _replace(candidate, x_scale=ex.scale(x_scale, x_zero_point), weight_scale=ex.constant(w_scale),

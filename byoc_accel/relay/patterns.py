@@ -56,11 +56,11 @@ VIEWS = ("reshape", "nn.batch_flatten", "squeeze", "expand_dims", "transpose", "
 PATTERNS: tuple[Pattern, ...] = (
     Pattern("qnn.conv", ("qnn.conv2d",), (_BIAS, _REQUANTIZE, _CLAMP, _NARROW)),
     Pattern("qnn.conv_transpose", ("qnn.conv2d_transpose",), (_BIAS, _REQUANTIZE, _CLAMP, _NARROW)),
-    Pattern("qnn.dense", ("qnn.dense",), (_BIAS, _REQUANTIZE, _CLAMP, _NARROW)),
+    Pattern("qnn.dense", ("qnn.dense", "qnn.batch_matmul"), (_BIAS, _REQUANTIZE, _CLAMP, _NARROW)),
     Pattern("qnn.add", ("qnn.add",), (_CLAMP,)),
     Pattern("conv", ("nn.conv2d", "nn.conv1d"), (_AFFINE, _CLAMP)),
     Pattern("conv_transpose", ("nn.conv2d_transpose",), (_AFFINE, _CLAMP)),
-    Pattern("dense", ("nn.dense", "nn.matmul"), (_AFFINE, _CLAMP)),
+    Pattern("dense", ("nn.dense", "nn.matmul", "nn.batch_matmul"), (_AFFINE, _CLAMP)),
     Pattern("scale", SCALES, (_AFFINE, _CLAMP), operands=" of a layer's result and a constant per channel"),
     Pattern("raw_pool", ("nn.avg_pool2d", "nn.global_avg_pool2d", "mean"), (_TO_INT8,), head="cast",
             head_required=True),
@@ -207,12 +207,18 @@ def channel_vector(array: np.ndarray, channels: int) -> np.ndarray:
     return np.broadcast_to(wide.reshape(-1), (channels,)).copy()
 
 
+def constant_on_the_left(graph: Graph, anchor: int) -> bool:
+    """Whether only the first operand of a matmul is constant; the weight of a dense layer is the second."""
+    left, right = graph.nodes[anchor].inputs[:2]
+    return "matmul" in graph.nodes[anchor].op and graph.nodes[left].constant and not graph.nodes[right].constant
+
+
 def channel_axis(graph: Graph, anchor: int) -> int | None:
     """Axis of the output channels in the result of a conv, dense or scale, None for a layout without one."""
     rank = len(graph.value(anchor).shape)
     op = graph.nodes[anchor].op
     if op.endswith(("dense", "matmul")):
-        return rank - 1
+        return rank - 2 if constant_on_the_left(graph, anchor) else rank - 1
     if "conv" in op:
         attrs = graph.attrs(anchor)
         layout = str(attrs.out_layout) or str(attrs.data_layout)

@@ -60,9 +60,9 @@ def _add_conv(b: Builder, c: ConvCandidate) -> None:
     weight = ohwi(c)
     if c.layout:
         shape = device_shape(c.x.shape, c.layout)
-        perm = PERMS[c.layout]
-        x = b.read(c, c.x, shape, views.from_perm(shape, perm))
-        y_shape = device_shape(c.y.shape, c.layout)
+        x = b.read(c, c.x, shape, views.from_perm(shape, PERMS[c.layout]))
+        perm = PERMS[c.out_layout or c.layout]
+        y_shape = device_shape(c.y.shape, c.out_layout or c.layout)
     else:
         perm = views.NHWC
         x, weight = _dense_operand(b, c, weight)

@@ -32,7 +32,7 @@ from .weights import channels, is_multiplier_form, ohwi
 
 Constraint = Callable[[Any, Target], Union[str, None]]
 
-LAYOUTS = ("NHWC", "NCHW", "NWC", "NCW")
+LAYOUTS = ("NHWC", "NCHW", "NWC", "NCW", "WC", "CW")
 KERNEL_LAYOUTS = ("OIHW", "IOHW", "HWIO", "HWOI", "OHWI", "OIW", "WIO", "WOI", "OWI")
 MAX_KERNEL = 256
 MAX_EXTENT = 65536
@@ -112,10 +112,11 @@ def addressable(c: Candidate, target: Target) -> str | None:
 
 
 def known_layout(c: ConvCandidate | PoolCandidate, target: Target) -> str | None:
-    """Data layouts are {layouts}, the same for operand and result."""
+    """Data layouts are {layouts}, with a height the same for operand and result."""
     if c.layout not in LAYOUTS:
         return f"layout {c.layout or 'of this rank'!r}"
-    if c.out_layout not in ("", c.layout):
+    free = isinstance(c, ConvCandidate) and "H" not in c.layout and c.out_layout in LAYOUTS
+    if c.out_layout not in ("", c.layout) and not free:
         return f"{c.layout} in, {c.out_layout} out"
     return None
 
@@ -243,7 +244,7 @@ def result_int8(c: ConvCandidate, target: Target) -> str | None:
 
 
 def _channel_axis(c: ConvCandidate) -> int:
-    return c.layout.index("C") if c.layout else len(c.y.shape) - 1
+    return (c.out_layout or c.layout).index("C") if c.layout else len(c.y.shape) - 1
 
 
 def encodable_scale(c: ConvCandidate | AddCandidate | ConcatCandidate, target: Target) -> str | None:

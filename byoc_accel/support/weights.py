@@ -8,8 +8,9 @@ from .candidate import ConvCandidate
 
 def channels(c: ConvCandidate) -> tuple[int, int]:
     """(input channels, output channels) of a candidate with static shapes and a known layout."""
-    axis = c.layout.index("C") if c.layout else len(c.x.shape) - 1
-    return c.x.shape[axis], c.y.shape[axis]
+    if not c.layout:
+        return c.x.shape[-1], c.y.shape[-1]
+    return c.x.shape[c.layout.index("C")], c.y.shape[(c.out_layout or c.layout).index("C")]
 
 
 def is_multiplier_form(c: ConvCandidate) -> bool:

@@ -24,7 +24,9 @@ from .candidate import (
 )
 from .view import Shape4, View
 
-PERMS = {"NHWC": views.NHWC, "NCHW": views.NCHW, "NWC": views.NHWC, "NCW": views.NCHW}
+PERMS = {"NHWC": views.NHWC, "NCHW": views.NCHW, "NWC": views.NHWC, "NCW": views.NCHW,
+         "WC": views.NHWC, "CW": views.NCHW}
+MIN_ROW, MAX_ROW = 16, 256
 MOVES = (ConcatCandidate, PadCandidate, UpsampleCandidate)  # results like their operands, of other sizes
 
 
@@ -44,7 +46,7 @@ def device_shape(shape: Sequence[int], layout: str) -> Shape4:
         n, *rest = outer or [1]
         return (n, *([1] * (2 - len(rest))), *rest, last)
     sizes = dict(zip(layout, shape))
-    return sizes["N"], sizes.get("H", 1), sizes["W"], sizes["C"]
+    return sizes.get("N", 1), sizes.get("H", 1), sizes["W"], sizes["C"]
 
 
 def wishes_of(candidates: Sequence[Candidate]) -> dict[str, Wish]:
@@ -87,7 +89,7 @@ def _natural(candidates: Sequence[Candidate]) -> dict[str, Wish]:
 
 def _result(c: ConvCandidate | PoolCandidate) -> Wish:
     if len(c.y.shape) == len(c.layout):
-        return _laid_out(c.y, c.layout, None)
+        return _laid_out(c.y, c.out_layout or c.layout, None)
     n, channels = c.y.shape  # a mean that drops height and width
     return Wish((n, 1, 1, channels), views.row_major(n * channels))
 
@@ -132,9 +134,14 @@ def _like(wish: Wish, value: Value, other: Value) -> Wish:
 
 
 def dense_shape(shape: Sequence[int], batch: int) -> Shape4:
-    """Device shape of a dense layer's tensor: rows are positions along x, so that they share each weight tile."""
+    """Device shape of a dense layer's tensor: rows are positions along x, so that they share each weight tile; many
+    rows are folded, so that they can be cut into blocks."""
     rows = math.prod(shape[:-1])
-    return (batch, 1, rows // batch, shape[-1]) if rows % batch == 0 else (1, 1, rows, shape[-1])
+    batch = batch if rows % batch == 0 else 1
+    width = rows // batch
+    if width > MAX_ROW:
+        width = next((w for w in range(MAX_ROW, MIN_ROW - 1, -1) if width % w == 0), width)
+    return batch, rows // batch // width, width, shape[-1]
 
 
 def _laid_out(value: Value, layout: str, scale: tuple[float, int] | None) -> Wish:
