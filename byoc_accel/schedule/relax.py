@@ -15,6 +15,8 @@ NEVER = 1 << 40  # cycles of a step that does not fit, so that one more byte in 
 def relax(tables: Tables, index: int) -> Tables:
     """Tables of a draft that needs less SRAM during step `index`; raises ScheduleError when there is none."""
     draft, step, chosen = tables.draft, tables.steps.steps[index], tables.cuts[index]
+    if draft.share:
+        return tables.again(replace(draft, share=False))
     if chosen.set_bytes and not chosen.excess_bytes:  # enough bytes, but in pieces
         unused = draft.unused.get(step.name, 0) + max(tables.target.sram_bytes // 32, 1)
         return tables.again(replace(draft, unused={**draft.unused, step.name: unused}))

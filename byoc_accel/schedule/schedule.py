@@ -66,7 +66,7 @@ def _places(tables: Tables, addresses: dict[str, int], sources: dict[str, Source
     for name in tables.lifetimes:
         layout = tables.layouts[name]
         if name not in tables.draft.external:
-            roots[name] = Place(layout, addresses[name])
+            roots[name] = Place(layout, addresses[tables.shared.get(name, name)])
         elif name in sources:
             roots[name] = Place(layout, sources[name].offset, sources[name].buffer)
         elif name not in read and any(sink == name for sink, _ in sinks):
@@ -90,6 +90,7 @@ def _step_plans(tables: Tables, addresses: dict[str, int], places: dict[str, Pla
                 sinks: list[tuple[str, Source]]) -> tuple[StepPlan, ...]:
     root = tables.steps.root
     loaded: set[str] = set()
+    filled: set[str] = set()
     plans = []
     for index, step in enumerate(tables.steps.steps):
         cut = tables.cuts[index]
@@ -99,7 +100,9 @@ def _step_plans(tables: Tables, addresses: dict[str, int], places: dict[str, Pla
         loads = dict.fromkeys(root(n) for s in upcoming for n in step_inputs(s))
         loads = tuple(n for n in loads if n in tables.inputs and n not in loaded and places[n].in_sram)
         loaded.update(loads)
-        fills = tuple(n for n in (*loads, root(step.y)) if not places[n].layout.is_tight)
+        bordered = [n for n in (*loads, root(step.y)) if not places[n].layout.is_tight]
+        fills = tuple(n for n in bordered if tables.shared.get(n, n) not in filled)
+        filled.update(tables.shared.get(n, n) for n in bordered)
         place = places[root(step.y)]
         stores = tuple((name, s) for name, s in sinks if root(name) == root(step.y)
                        and (place.buffer, place.address) != (s.buffer, s.offset))

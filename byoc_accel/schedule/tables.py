@@ -8,7 +8,7 @@ from ..target import Target
 from .alloc import Request
 from .cost import Operands, step_cycles
 from .geometry import block_input_rows, cut, first_cut, layouts
-from .plan import Blocks, Step, Strips, result_shape, step_inputs
+from .plan import Blocks, Layout, Step, Strips, result_shape, step_inputs
 from .ramp import first_layer
 from .steps import Steps, lifetimes
 from .strips import possible, strips
@@ -18,12 +18,13 @@ BORDER_ROW = "@border_row"
 
 @dataclass(frozen=True)
 class Draft:
-    """One attempt: which root tensors are external, and SRAM bytes that a step leaves unused, by name, because they
-    lie in pieces."""
+    """One attempt: which root tensors are external, SRAM bytes that a step leaves unused, by name, because they lie
+    in pieces, and whether tensors of equal layout keep one place, whose border is written once."""
 
     steps: Steps
     external: frozenset[str]
     unused: dict[str, int] = field(default_factory=dict)
+    share: bool = True
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,7 @@ class Tables:
                 found = strips(step, self._operands(step), self._first_cut(step), target)
                 self.layouts[step.x] = replace(self.layouts[step.x], strips=found)
         self._ramp()
+        self.shared = self._shared() if draft.share else {}
         self._room = self._room_bytes()
         self.cuts = self._choose(base)
 
@@ -108,8 +110,7 @@ class Tables:
     def requests(self) -> list[Request]:
         """Every SRAM range that the draft needs, with its lifetime."""
         last = len(self.steps.steps)
-        out = [Request(name, self.layouts[name].bytes, *span) for name, span in self.lifetimes.items()
-               if name not in self.draft.external]
+        out = [Request(name, self.layouts[name].bytes, *span) for name, span in self._spans().items()]
         for index, chosen in enumerate(self.cuts):
             if chosen.set_bytes:
                 out.append(Request(stage_name(index), chosen.set_bytes * (1 + chosen.paired), index, index))
@@ -117,15 +118,38 @@ class Tables:
             out.append(Request(BORDER_ROW, self.border_row_bytes(), 0, last))
         return out
 
+    def _shared(self) -> dict[str, str]:
+        """Tensors with equal borders, by name the first one whose place each of them takes."""
+        free: dict[Layout, list[tuple[int, str]]] = {}  # last step of a place, its first tensor
+        out: dict[str, str] = {}
+        for name, (first, last) in sorted(self.lifetimes.items(), key=lambda item: (item[1], item[0])):
+            layout = self.layouts[name]
+            if layout.is_tight or name in self.inputs or name in self.draft.external:
+                continue
+            places = free.setdefault(layout, [])
+            found = next((place for place in places if place[0] < first), (last, name))
+            places[:] = [place for place in places if place is not found] + [(last, found[1])]
+            out[name] = found[1]
+        return out
+
+    def _spans(self) -> dict[str, tuple[int, int]]:
+        """First and last step of every range of SRAM that holds whole tensors, by the first of them."""
+        spans: dict[str, tuple[int, int]] = {}
+        for name, (first, last) in self.lifetimes.items():
+            if name not in self.draft.external:
+                leader = self.shared.get(name, name)
+                old = spans.get(leader, (first, last))
+                spans[leader] = (min(first, old[0]), max(last, old[1]))
+        return spans
+
     def _room_bytes(self) -> list[int]:
         """SRAM bytes beside whole tensors, for the staging buffers of each step; negative where tensors do not fit."""
         alignment = self.target.memory_alignment_bytes
         change = [0] * (len(self.steps.steps) + 2)
-        for name, (first, last) in self.lifetimes.items():
-            if name not in self.draft.external:
-                size = -(-self.layouts[name].bytes // alignment) * alignment
-                change[first] += size
-                change[last + 1] -= size
+        for name, (first, last) in self._spans().items():
+            size = -(-self.layouts[name].bytes // alignment) * alignment
+            change[first] += size
+            change[last + 1] -= size
         total, out = self.border_row_bytes(), []
         for step, step_change in zip(self.steps.steps, change):
             total += step_change

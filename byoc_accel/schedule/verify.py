@@ -3,12 +3,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from typing import Optional
 
 from ..errors import ScheduleError
 from ..quantize.qregion import QTensor
 from ..target import Target
 from .geometry import uses_accumulators
-from .plan import Place, Plan, StepPlan, result_shape, step_inputs
+from .plan import Layout, Place, Plan, StepPlan, result_shape, step_inputs
 
 
 def verify(plan: Plan, target: Target) -> None:
@@ -16,17 +17,44 @@ def verify(plan: Plan, target: Target) -> None:
     places = dict(plan.places)
     shapes = {t.name: t for t in plan.tensors}
     produced = {_root(places[name]) for name, _ in plan.sources}
+    borders: dict[_Range, Layout] = {}
     for step, alive in zip(plan.steps, _alive(plan, places)):
         for name in step_inputs(step.step):
             if _root(places[name]) not in produced:
                 raise ScheduleError(f"step {step.step.name!r}: reads {name!r} before it is produced")
         produced.add(_root(places[step.step.y]))
         _verify_blocks(step, shapes[step.step.y], target)
+        _verify_border(step, places, borders)
         _verify_step_memory(step, [(name, places[name]) for name in alive], plan, target)
+
+
+#: Buffer (None: SRAM), first byte, end.
+_Range = tuple[Optional[int], int, int]
 
 
 def _root(place: Place) -> tuple[int | None, int]:
     return place.buffer, place.address
+
+
+def _verify_border(step: StepPlan, places: dict[str, Place], borders: dict[_Range, Layout]) -> None:
+    """Borders that the step reads are written; `borders` has the layout of each range whose border is."""
+    for name in dict.fromkeys((*step.loads, *step.fills, step.step.y)):
+        place = places[name]
+        key = _range(place)
+        for other in [o for o in borders if o[0] == key[0] and o[1] < key[2] and key[1] < o[2]]:
+            if other != key or borders[other] != place.layout:
+                del borders[other]
+        if name in step.fills:
+            borders[key] = place.layout
+    for name in step_inputs(step.step):
+        place = places[name]
+        if not place.layout.is_tight and borders.get(_range(place)) != place.layout:
+            raise ScheduleError(f"step {step.step.name!r}: the border of {name!r} is not written, or overwritten; "
+                                "fill it before")
+
+
+def _range(place: Place) -> _Range:
+    return place.buffer, place.address, place.address + place.layout.bytes
 
 
 def _verify_blocks(step: StepPlan, y: QTensor, target: Target) -> None:

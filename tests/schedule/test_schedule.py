@@ -15,6 +15,7 @@ from byoc_accel.schedule.text import to_text
 from byoc_accel.schedule.verify import verify
 from byoc_accel.target import load_target
 from tests import qregions as q
+from tests.differential.machines import check
 
 REFERENCE, TINY = load_target("reference"), load_target("tiny")
 
@@ -91,6 +92,38 @@ def test_blocks_do_not_fetch_large_weights_again_and_again():
     plan = schedule(q.region("shortcut", tensors, nodes, ["x"], ["d"]), REFERENCE)
     verify(plan, REFERENCE)
     assert [p.blocks.count for p in plan.steps] == [1, 1, 1]
+
+
+def _chain(zero_points=(7, 7)):
+    """Two convolutions that read a border of one width, of zero points that may differ."""
+    rng = np.random.default_rng(1)
+    shape = (1, 6, 6, 8)
+    tensors = [q.tensor(name, shape, {"a": zero_points[0], "c": zero_points[1]}.get(name, 3)) for name in "xabcde"]
+    nodes = [q.conv(rng, f"c{i}", x, y, (8, k, k, 8), padding=q.SAME if k == 3 else q.PLAIN)
+             for i, (x, y, k) in enumerate([("x", "a", 1), ("a", "b", 3), ("b", "c", 1), ("c", "d", 3), ("d", "e", 1)])]
+    return q.region("chain", tensors, nodes, ["x"], ["e"])
+
+
+def test_equal_borders_are_written_once():
+    plan = schedule(_chain(), REFERENCE)
+    verify(plan, REFERENCE)
+    assert [p.fills for p in plan.steps] == [("a",), (), (), (), ()]
+    assert dict(plan.places)["a"].address == dict(plan.places)["c"].address
+    check(_chain(), REFERENCE)
+
+
+def test_borders_of_other_values_are_not_shared():
+    plan = schedule(_chain((7, -7)), REFERENCE)
+    assert [p.fills for p in plan.steps] == [("a",), (), ("c",), (), ()]
+    check(_chain((7, -7)), REFERENCE)
+
+
+@pytest.mark.parametrize("index, changes", [(0, {"fills": ()}), (2, {"fills": ()})])
+def test_verify_wants_written_borders(index, changes):
+    plan = schedule(_chain((7, -7)), REFERENCE)
+    steps = [replace(p, **changes) if i == index else p for i, p in enumerate(plan.steps)]
+    with pytest.raises(ScheduleError, match="the border of '[ac]' is not written, or overwritten"):
+        verify(replace(plan, steps=tuple(steps)), REFERENCE)
 
 
 def _broken(change):
