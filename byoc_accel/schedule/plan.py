@@ -32,14 +32,14 @@ class Layout:
     `strips`.
 
     border is (top, left, bottom, right) positions that hold `value`, so that address generators never test for
-    edges.
+    edges; without a value nobody reads it.
     """
 
     height: int
     width: int
     channels: int
     border: tuple[int, int, int, int] = (0, 0, 0, 0)
-    value: int = 0
+    value: int | None = 0
     strips: Strips | None = None
 
     @property
@@ -66,6 +66,11 @@ class Layout:
     def is_tight(self) -> bool:
         """True when the tensor has no border."""
         return self.border == (0, 0, 0, 0)
+
+    @property
+    def is_bordered(self) -> bool:
+        """True when a border has to be written."""
+        return not self.is_tight and self.value is not None
 
     def offset(self, y: int, x: int) -> int:
         """Bytes from the start to position (y, x) of the tensor itself; borders have negative coordinates.

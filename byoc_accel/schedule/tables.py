@@ -69,6 +69,8 @@ class Tables:
                 found = strips(step, self._operands(step), self._first_cut(step), target)
                 self.layouts[step.x] = replace(self.layouts[step.x], strips=found)
         self._ramp()
+        if draft.share:
+            self._align()
         self.shared = self._shared() if draft.share else {}
         self._room = self._room_bytes()
         self.cuts = self._choose(base)
@@ -88,6 +90,15 @@ class Tables:
         if lying is None or replace(layout, strips=lying).bytes <= self.target.sram_bytes // 2:
             lying, self._first = first_layer(step, operands, lying, self.target)
             self.layouts[step.x] = replace(layout, strips=lying)
+
+    def _align(self) -> None:
+        """Give a result the pitch of the one before, if their shapes are equal: post keeps its geometry."""
+        fixed = {*self.inputs, *self.outputs, *self.steps.aliases, *self.steps.aliases.values()}
+        for before, step in zip(self.steps.steps, self.steps.steps[1:]):
+            one, two = self.layouts[before.y], self.layouts[step.y]
+            if two.is_tight and step.y not in fixed and (one.height, one.width, one.channels) == (
+                    two.height, two.width, two.channels) and one.strips is None:
+                self.layouts[step.y] = replace(one, value=None)
 
     def is_external(self, tensor: str) -> bool:
         return self.steps.root(tensor) in self.draft.external
@@ -124,7 +135,7 @@ class Tables:
         out: dict[str, str] = {}
         for name, (first, last) in sorted(self.lifetimes.items(), key=lambda item: (item[1], item[0])):
             layout = self.layouts[name]
-            if layout.is_tight or name in self.inputs or name in self.draft.external:
+            if not layout.is_bordered or name in self.inputs or name in self.draft.external:
                 continue
             places = free.setdefault(layout, [])
             found = next((place for place in places if place[0] < first), (last, name))

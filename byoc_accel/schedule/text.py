@@ -17,7 +17,8 @@ def to_text(plan: Plan) -> str:
 def _place(place: Place) -> str:
     layout = place.layout
     where = f"sram+{place.address}" if place.in_sram else f"buffer {place.buffer}+{place.address}"
-    border = "" if layout.is_tight else f" border {layout.border} = {layout.value}"
+    border = "" if layout.is_tight else (
+        f" border {layout.border} " + ("unwritten" if layout.value is None else f"= {layout.value}"))
     shape = f"{layout.height}x{layout.width}x{layout.channels}"
     return f"{shape} at {where} {layout.bytes} B{border}{_strips(layout.strips)}"
 

@@ -48,7 +48,7 @@ def _verify_border(step: StepPlan, places: dict[str, Place], borders: dict[_Rang
             borders[key] = place.layout
     for name in step_inputs(step.step):
         place = places[name]
-        if not place.layout.is_tight and borders.get(_range(place)) != place.layout:
+        if place.layout.is_bordered and borders.get(_range(place)) != place.layout:
             raise ScheduleError(f"step {step.step.name!r}: the border of {name!r} is not written, or overwritten; "
                                 "fill it before")
 

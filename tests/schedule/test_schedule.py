@@ -6,7 +6,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from byoc_accel.emit.emit import emit
 from byoc_accel.errors import ScheduleError
+from byoc_accel.isa.encode import decode_all
 from byoc_accel.quantize.qregion import QReshape
 from byoc_accel.schedule.alloc import Overflow, Request, allocate
 from byoc_accel.schedule.plan import ConvStep, ElementStep, Layout, Stage
@@ -110,6 +112,15 @@ def test_equal_borders_are_written_once():
     assert [p.fills for p in plan.steps] == [("a",), (), (), (), ()]
     assert dict(plan.places)["a"].address == dict(plan.places)["c"].address
     check(_chain(), REFERENCE)
+
+
+def test_results_of_one_shape_keep_the_geometry_of_post():
+    """b and d have no border of their own, but the pitch of a and c; e is an output and stays tight."""
+    plan = schedule(_chain(), REFERENCE)
+    assert {dict(plan.places)[name].layout.pitch_bytes for name in "abcd"} == {8 * 8}
+    assert dict(plan.places)["b"].layout.value is None and dict(plan.places)["e"].layout.is_tight
+    code = [inst.mnemonic for _, inst in decode_all(emit(plan, REFERENCE).code)]
+    assert code.count("pgeo") == 2
 
 
 def test_borders_of_other_values_are_not_shared():
