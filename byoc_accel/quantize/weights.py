@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +16,10 @@ WEIGHT_MAX = 127  # symmetric: -127..127
 RATIO_MIN = 2.0 ** -24
 ACCUMULATOR_LIMIT = (1 << 31) - 1
 WIDEN_ROUNDS = 40  # a factor of up to 2**20 each, 2 each for powers of two
+
+
+class PrecisionWarning(UserWarning):
+    """A layer's weights are all below what its result can show."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +37,8 @@ def quantize_weights(where: str, weight: np.ndarray, bias: np.ndarray, x_scale: 
 
     scale[o] = max |weight[o]| / 127, at least RATIO_MIN * y_scale / x_scale; with power_of_two the next power of
     two. A channel for which 255 * sum |weight| + |bias| would not fit int32 gets a wider scale (its weights
-    lose bits, its sum does not wrap). Raises QuantizeError when no scale helps.
+    lose bits, its sum does not wrap). Raises QuantizeError when no scale helps; warns (PrecisionWarning) when weights
+    that are not 0 all become 0.
     """
     flat = np.asarray(weight, np.float64).reshape(len(weight), -1)
     bias = np.asarray(bias, np.float64)
@@ -52,6 +58,10 @@ def quantize_weights(where: str, weight: np.ndarray, bias: np.ndarray, x_scale: 
                                 f"{flat.shape[1]} products in int32; leave the layer to the host")
         q = _quantize(flat, scale)
         q_bias = fixedpoint.round_half_away(bias / (x_scale * scale))
+    if flat.any() and not q.any():
+        largest = float(np.abs(flat).max())
+        warnings.warn(f"{where}: all weights become 0: at most {largest:.3g}, they change no result by a step of "
+                      f"{y_scale:.3g}; check the model or the calibration inputs", PrecisionWarning, stacklevel=2)
     return QuantizedWeights(q.astype(np.int8).reshape(weight.shape), q_bias.astype(np.int32), scale)
 
 

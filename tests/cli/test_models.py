@@ -120,6 +120,7 @@ def test_unknown_batch_becomes_one(tmp_path: Path, samples: Path) -> None:
     assert main(["compile", str(model), "--calibration", str(samples), "-o", str(library)]) == 0
 
 
+@pytest.mark.case("B36")
 def test_equal_bytes_in_every_process(model: Path, samples: Path, tmp_path: Path) -> None:
     libraries = []
     for seed in ("0", "1"):
@@ -176,6 +177,7 @@ def test_unknown_op(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "Det" in fails(capsys, "compile", model, "-o", tmp_path / "net.so")
 
 
+@pytest.mark.case("B25")
 def test_not_a_number_in_weights(tmp_path: Path, samples: Path, capsys: pytest.CaptureFixture[str]) -> None:
     weight = WEIGHT.copy()
     weight[4, 2, 1, 0] = np.nan
@@ -185,6 +187,7 @@ def test_not_a_number_in_weights(tmp_path: Path, samples: Path, capsys: pytest.C
     assert not (tmp_path / "net.so").exists()
 
 
+@pytest.mark.case("B25")
 def test_infinity_in_calibration(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     x = np.ones((3, 1, 3, 8, 7), np.float32)
     x[2, 0, 1, 5, 6] = np.inf
@@ -220,6 +223,7 @@ def test_wrong_inputs_at_run_time(model: Path, samples: Path, tmp_path: Path,
     assert not outputs.exists()
 
 
+@pytest.mark.case("B35")
 def test_damaged_libraries(model: Path, samples: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     library, cut = tmp_path / "net.so", tmp_path / "cut.so"
     assert main(["compile", str(model), "--calibration", str(samples), "-o", str(library)]) == 0

@@ -95,12 +95,14 @@ def test_header_as_the_document_says() -> None:
     assert struct.unpack_from("<24I", data, offset) == REFERENCE.numbers()
 
 
+@pytest.mark.case("B35")
 def test_every_truncation_is_refused() -> None:
     data = images.copy_image(TINY).data
     for length in range(len(data)):
         assert TEXT["WIA_E_TRUNCATED"] in refused(data[:length])
 
 
+@pytest.mark.case("B35")
 @pytest.mark.parametrize("data", [b"", b"\0" * 8, b"\x89WIA\r\n\x1a\n", b"TFL3" * 30, bytes(64), bytes(10000)])
 def test_what_is_no_image(data: bytes) -> None:
     expected = "WIA_E_TRUNCATED" if len(data) < 64 else "WIA_E_MAGIC"
@@ -123,6 +125,7 @@ def expected_code(at: int, data: bytes) -> str:
     return "WIA_E_CRC"
 
 
+@pytest.mark.case("B35")
 def test_every_flipped_bit_is_refused() -> None:
     data = images.copy_image(TINY).data
     for at in range(len(data)):
@@ -162,6 +165,7 @@ def test_random_bytes_behind_a_right_checksum() -> None:
             pass
 
 
+@pytest.mark.case("B35")
 @pytest.mark.parametrize("at, known", [(8, 1), (10, ISA_VERSION)])
 def test_newer_versions_are_refused_whatever_follows(at: int, known: int) -> None:
     data = bytearray(images.copy_image(TINY).data)
@@ -170,6 +174,7 @@ def test_newer_versions_are_refused_whatever_follows(at: int, known: int) -> Non
     assert TEXT["WIA_E_VERSION"] in refused(bytes(data[:70]))  # named before anything else of a newer format
 
 
+@pytest.mark.case("B35")
 def test_other_target_names_the_number() -> None:
     image = images.copy_image(REFERENCE)
     verify(image, None)

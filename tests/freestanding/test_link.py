@@ -48,6 +48,7 @@ def symbols(paths: list[Path]) -> dict[str, set[str]]:
     return found
 
 
+@pytest.mark.case("B36")
 @pytest.mark.parametrize(("name", "flags"), CROSS, ids=lambda v: v if isinstance(v, str) else "".join(v) or "plain")
 def test_core_compiles_and_needs_nothing(name: str, flags: tuple[str, ...], tmp_path: Path) -> None:
     found = symbols(build(tmp_path, building.compiler(name), flags))

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
 from byoc_accel import sim
 from byoc_accel.isa.encode import encode
@@ -65,6 +66,7 @@ def test_load_rows_and_planes() -> None:
     assert result.total.stream_bytes("external_read") == result.total.stream_bytes("dma_write") == 30
 
 
+@pytest.mark.case("B34")
 def test_dense_4x4() -> None:
     # load   words 0..9    D = 42, dma_in 43..44, visible 108: token to array
     # ageo   words 10..17  D = 50, array 51..52

@@ -72,6 +72,7 @@ def test_texts_are_deterministic_and_complete() -> None:
     assert a.trace[1].startswith("at 00000028 unit dma_out op store dispatch 52 start 109 end 111 visible 175")
 
 
+@pytest.mark.case("B34")
 def test_counters_have_64_bits() -> None:
     # 2^16 planes x 2^16 rows x 4 B: 2^32 cycles each, four times; counts need no host time for it.
     fill = encode(inst("fill", rows=65536, planes=65536, row_bytes=4))
@@ -96,6 +97,7 @@ def test_memories_keep_their_content_between_runs() -> None:
     assert out.tolist() == [0] * 4
 
 
+@pytest.mark.case("B34")
 def test_trace_is_bounded() -> None:
     code = encode(inst("loop", count=200_000)) + encode(inst("sync_in")) + encode(inst("endl")) + HALT
     result = sim.simulate(code, TINY, [], writable=[], trace=True)
@@ -132,6 +134,7 @@ def test_every_instruction_in_every_mode() -> None:
     assert counted == cycles and not silent.any()
 
 
+@pytest.mark.case("B34")
 @settings(max_examples=30)
 @given(data=st.data())
 def test_a_then_b_takes_at_least_either(data: st.DataObject) -> None:

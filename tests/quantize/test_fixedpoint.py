@@ -67,6 +67,7 @@ def test_requantize_extremes_do_not_wrap(rounding):
             assert int(fp.requantize(v, m, s, rounding)) == exact(v, m, s, rounding)
 
 
+@pytest.mark.case("B26")
 def test_roundings_of_b26():
     half = fp.from_real(0.5)
     v = np.array([-3, -1, 1, 3])  # reals -1.5, -0.5, 0.5, 1.5
@@ -91,6 +92,7 @@ def test_per_channel_broadcasts_over_the_last_axis():
     assert got.tolist() == [[[[4, 2, -3]]], [[[12, 1, 3]]]]  # 5/4 = 1.25; -8*0.375 = -3; 7*0.375 = 2.625
 
 
+@pytest.mark.case("B29")
 def test_from_real_against_fractions():
     """B29: 10,000 random scale triples; the float64 quotient is encoded as exact fraction arithmetic says."""
     rng = np.random.default_rng(11)

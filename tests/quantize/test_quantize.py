@@ -172,6 +172,7 @@ def test_clamp_in_real_units():
         ("mean", (1,), np.nan),
     ],
 )
+@pytest.mark.case("B25")
 def test_unusable_constants_are_named_b25(where, index, value):
     norm = BatchNorm(*(np.ones(3, np.float32) for _ in range(4)), 1e-3)
     node = conv(weights(1, 3, 1, 3, 2), np.zeros(3), "layer7", batch_norm=norm)
@@ -243,6 +244,7 @@ def test_without_calibration_it_warns_and_works():
     assert 3.0 < (127 - x.zero_point) * x.scale < 6.0
 
 
+@pytest.mark.case("B28")
 def test_channel_axis_b28():
     """O = I = 4 and scales 1, 2, 4, 8 along axis 0: an exchange of the axes would change the values."""
     weight = np.arange(1, 17, dtype=np.int8).reshape(4, 1, 1, 4)
@@ -255,6 +257,7 @@ def test_channel_axis_b28():
     assert y.tolist() == [round(a * b / 8 + 1e-9) for a, b in zip((5, 17, 29, 41), (1, 2, 4, 8))]
 
 
+@pytest.mark.case("B25")
 def test_same_bytes_every_time():
     """A digest of the stored integers: equal on every host and for every hash seed (B25)."""
     rng = np.random.default_rng(0)

@@ -164,6 +164,7 @@ def dense(
     )
 
 
+@pytest.mark.case("B27")
 def test_accumulator_limit_is_exact():
     """K = 4096 products of +127 * 255 (B27): 132648960; the bias may fill int32 up to the last value, no further."""
     room = (1 << 31) - 1 - 4096 * 127 * 255

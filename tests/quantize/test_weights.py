@@ -44,6 +44,7 @@ def test_every_channel_has_its_own_scale():
                                  out.scale * 0.500001)
 
 
+@pytest.mark.case("B24")
 def test_minimum_scale_for_zero_and_tiny_channels():
     floor = RATIO_MIN * 0.05 / 0.02
     out = q([[0.0, 0.0], [1e-40, -1e-40], [1e-12, 0.0], [0.5, 0.25]], [0.75, 0.0, 0.0, 0.0])
@@ -54,6 +55,7 @@ def test_minimum_scale_for_zero_and_tiny_channels():
         assert fixedpoint.from_real(0.02 * scale / 0.05).multiplier >= 1 << 30
 
 
+@pytest.mark.case("B27")
 def test_bias_that_does_not_fit_widens_the_scale():
     """B27: weights up to 0.01 and a bias of 3.0 fit at once; a bias of 1e6 needs a wider scale for its channel."""
     small = q([[0.01, -0.005]], [3.0])
@@ -99,6 +101,7 @@ def layer(weight, bias, x, **options):
     return real.reshape(len(x), -1), x @ weight.reshape(len(weight), -1).T + bias, tensors["y0"].scale
 
 
+@pytest.mark.case("B24")
 @pytest.mark.parametrize("scale", ["multiplier", "fixed_point"])
 def test_zero_channel_gives_its_bias_b24(scale):
     weight, bias = weights(1, 8, 1, 1, 16), np.linspace(-1, 1, 8).astype(np.float32)
@@ -111,12 +114,14 @@ def test_zero_channel_gives_its_bias_b24(scale):
     assert np.abs(got - expected).max() <= 4 * step
 
 
+@pytest.mark.case("B24")
 def test_whole_layer_zero_gives_zeros_b24():
     x = np.random.default_rng(2).normal(0, 1, (4, 16)).astype(np.float32)
     got, _, _ = layer(np.zeros((8, 1, 1, 16), np.float32), np.zeros(8, np.float32), x)
     assert not got.any()
 
 
+@pytest.mark.case("B27")
 def test_constant_results_far_above_their_range_b27():
     """The bias cancels what the weights give on the calibration data: the range is tiny, results may be large."""
     weight = np.full((1, 1, 1, 4), 1e6, np.float32)
@@ -128,6 +133,7 @@ def test_constant_results_far_above_their_range_b27():
     assert y.scale == pytest.approx(8e6 * 2.0 ** -29, rel=0.01)
 
 
+@pytest.mark.case("B27")
 @pytest.mark.parametrize("sign", [1, -1])
 def test_k4096_at_the_extremes_b27(sign):
     """All products at +-127 * 127: the accumulator is +-66,064,384, exactly."""

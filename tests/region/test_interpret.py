@@ -24,6 +24,7 @@ def row(values):
     return np.asarray(values, np.float32).reshape(1, 1, -1, 1)
 
 
+@pytest.mark.case("B15")
 def test_even_kernel_same_padding_b15():
     region = chain((1, 1, 8, 1), conv(np.array([1, 2, 4, 8]).reshape(1, 1, 4, 1), padding=(0, 1, 0, 2)))
     assert run(region, row(range(1, 9))).ravel().tolist() == [34, 49, 64, 79, 94, 109, 52, 23]
@@ -31,22 +32,26 @@ def test_even_kernel_same_padding_b15():
     assert run(region, row(range(1, 9))).ravel().tolist()[:2] == [20, 34]
 
 
+@pytest.mark.case("B16")
 def test_dilation_b16():
     region = chain((1, 1, 8, 1), conv(np.ones((1, 1, 3, 1)), padding=(0, 2, 0, 2), dilation=(1, 2)))
     assert run(region, row(np.ones(8))).ravel().tolist() == [2, 2, 3, 3, 3, 3, 2, 2]
 
 
+@pytest.mark.case("B17")
 def test_stride_larger_than_kernel_b17():
     x = np.arange(49, dtype=np.float32).reshape(1, 7, 7, 1)
     region = chain((1, 7, 7, 1), conv(np.ones((1, 1, 1, 1)), stride=(3, 3)))
     assert run(region, x)[0, :, :, 0].tolist() == [[0, 3, 6], [21, 24, 27], [42, 45, 48]]
 
 
+@pytest.mark.case("B18")
 def test_one_pixel_with_padding_reads_the_centre_tap_b18():
     region = chain((1, 1, 1, 1), conv(np.arange(1, 10).reshape(1, 3, 3, 1), padding=(1, 1, 1, 1)))
     assert run(region, [[[[2.0]]]]).item() == 10.0
 
 
+@pytest.mark.case("B31")
 def test_pooling_b31():
     x = np.arange(25, dtype=np.float32).reshape(1, 5, 5, 1)
     for include, expected in ((False, 12 / 4), (True, 12 / 9)):
@@ -56,6 +61,7 @@ def test_pooling_b31():
     assert run(region, -1.0 - x)[0, :, :, 0].tolist() == [[-1, -2, -4], [-6, -7, -9], [-16, -17, -19]]
 
 
+@pytest.mark.case("B22")
 def test_dense_names_the_weight_read_b22():
     region = chain((1, 1, 1, 5), conv(np.arange(15).reshape(3, 1, 1, 5)))
     for j in range(5):

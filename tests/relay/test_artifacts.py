@@ -48,6 +48,7 @@ def images(mod: tvm.IRModule) -> list[bytes]:
     return [hook.compile_function(f)[1] for f in external_functions(part).values()]
 
 
+@pytest.mark.case("B36")
 def test_equal_bytes_whatever_the_hash_seed(root: Path) -> None:
     """B36"""
     code = ("import hashlib; from tests.relay.test_artifacts import *; "
@@ -58,6 +59,7 @@ def test_equal_bytes_whatever_the_hash_seed(root: Path) -> None:
     assert len(outputs) == 1
 
 
+@pytest.mark.case("B25")
 def test_under_strict_floating_point() -> None:
     """B25: no warning of NumPy anywhere in the compiler."""
     expected = images(float_model())
@@ -65,6 +67,7 @@ def test_under_strict_floating_point() -> None:
         assert images(float_model()) == expected
 
 
+@pytest.mark.case("B06")
 def test_two_models_in_one_binary(tmp_path: Path) -> None:
     """B06: the same network under two names, and another one, linked together with one runtime."""
     x = relay.var("x", shape=(1, 5, 5, 4), dtype="int8")
@@ -81,6 +84,7 @@ def test_two_models_in_one_binary(tmp_path: Path) -> None:
     assert len(set(symbols)) == 3 and all(loaded.get_function(symbol) for symbol in symbols)
 
 
+@pytest.mark.case("B07")
 @pytest.mark.parametrize("late", [False, True])
 def test_virtual_machine_with_a_large_host_constant(late: bool, tmp_path: Path) -> None:
     """B07: 8 MiB stay with the host, with and without late binding; our runtime asks the VM for nothing."""

@@ -45,6 +45,7 @@ def floating(layout: str, hwc: tuple[int, int, int], channels: int, kernel: tupl
                                   data_layout=layout, kernel_layout=kernel_layout, **attrs))
 
 
+@pytest.mark.case("B14")
 @pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
 @pytest.mark.parametrize("pads", [(0, 1, 2, 0), (2, 0, 0, 1), (0, 0, 1, 1)])
 def test_asymmetric_padding(layout: str, pads: tuple[int, ...]) -> None:
@@ -53,6 +54,7 @@ def test_asymmetric_padding(layout: str, pads: tuple[int, ...]) -> None:
     assert imported.region.nodes[0].padding == pads
 
 
+@pytest.mark.case("B13")
 @pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
 @pytest.mark.parametrize("hwc", [(16, 16, 16), (4, 4, 4)])
 def test_equal_sizes_hide_no_swapped_axis(layout: str, hwc: tuple[int, int, int]) -> None:
@@ -60,6 +62,7 @@ def test_equal_sizes_hide_no_swapped_axis(layout: str, hwc: tuple[int, int, int]
     check_region(quantized(layout, hwc, hwc[0], (3, 3), padding=(1, 1)))
 
 
+@pytest.mark.case("B13")
 @pytest.mark.parametrize("kernel_layout", ["OIHW", "HWIO", "OHWI"])
 @pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
 def test_kernel_layouts(layout: str, kernel_layout: str) -> None:
@@ -83,12 +86,14 @@ def test_kernel_layouts(layout: str, kernel_layout: str) -> None:
     np.testing.assert_allclose(found if layout == "NCHW" else found.transpose(0, 3, 1, 2), expected, atol=1e-4)
 
 
+@pytest.mark.case("B16")
 @pytest.mark.parametrize("dilation,stride", [((2, 3), (1, 1)), ((3, 2), (2, 1)), ((7, 7), (1, 1))])
 def test_dilation(dilation: tuple[int, int], stride: tuple[int, int]) -> None:
     """B16"""
     check_region(quantized("NHWC", (17, 19, 5), 6, (3, 3), dilation=dilation, strides=stride, padding=(3, 3)))
 
 
+@pytest.mark.case("B17")
 @pytest.mark.parametrize("kernel,stride,hw", [((1, 1), (3, 3), (7, 7)), ((2, 2), (5, 5), (13, 11)),
                                               ((3, 3), (1, 2), (9, 9)), ((3, 3), (3, 1), (9, 9)),
                                               ((2, 2), (20, 20), (7, 5))])
@@ -97,6 +102,7 @@ def test_strides(kernel: tuple[int, int], stride: tuple[int, int], hw: tuple[int
     check_region(quantized("NCHW", (*hw, 4), 6, kernel, strides=stride))
 
 
+@pytest.mark.case("B18")
 @pytest.mark.parametrize("case", [((7, 1, 72), 72, (5, 5), (2, 2), 72), ((4, 3, 8), 5, (4, 3), (0, 0), 1),
                                   ((1, 1, 6), 7, (3, 3), (1, 1), 1)])
 def test_small_inputs_and_large_kernels(case: tuple) -> None:
@@ -106,6 +112,7 @@ def test_small_inputs_and_large_kernels(case: tuple) -> None:
                            strides=(2, 2) if kernel == (5, 5) else (1, 1)))
 
 
+@pytest.mark.case("B19")
 @pytest.mark.parametrize("layout,kernel_layout,inputs,outputs,groups", [
     ("NCHW", "OIHW", 8, 8, 2), ("NCHW", "OIHW", 12, 24, 4), ("NHWC", "HWIO", 8, 8, 2), ("NCHW", "OIHW", 16, 16, 16),
     ("NHWC", "HWOI", 16, 16, 16), ("NHWC", "HWOI", 6, 12, 6), ("NHWC", "HWOI", 5, 15, 5)])
@@ -115,17 +122,20 @@ def test_groups(layout: str, kernel_layout: str, inputs: int, outputs: int, grou
                            padding=(1, 1)))
 
 
+@pytest.mark.case("B19")
 def test_one_input_channel_is_an_ordinary_convolution() -> None:
     """B19: 1 -> 4 channels"""
     check_region(quantized("NHWC", (6, 5, 1), 4, (3, 3)))
 
 
+@pytest.mark.case("B20")
 @pytest.mark.parametrize("channels", [(1, 1), (3, 5), (15, 17), (16, 16), (17, 33), (255, 257), (3, 1025)])
 def test_channel_counts(channels: tuple[int, int]) -> None:
     """B20"""
     check_region(quantized("NHWC", (3, 4, channels[0]), channels[1], (1, 1)))
 
 
+@pytest.mark.case("B28")
 @pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
 def test_scales_per_output_channel(layout: str) -> None:
     """B28: O = I = 4, scales that differ by 8."""
@@ -133,6 +143,7 @@ def test_scales_per_output_channel(layout: str) -> None:
     check_region(quantized(layout, (5, 5, 4), 4, (3, 3), per_channel=False))
 
 
+@pytest.mark.case("B11")
 @pytest.mark.parametrize("bias", ["none", "bias_add", "add", "add_left"])
 @pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
 def test_bias_forms(bias: str, layout: str) -> None:
@@ -140,12 +151,14 @@ def test_bias_forms(bias: str, layout: str) -> None:
     check_region(quantized(layout, (5, 5, 4), 4, (3, 3), bias=bias))
 
 
+@pytest.mark.case("B26")
 @pytest.mark.parametrize("rounding", ["None", "UPWARD", "TONEAREST"])
 def test_rounding(rounding: str) -> None:
     """B26: ties are frequent with few taps and a coarse scale."""
     check_region(quantized("NHWC", (16, 16, 1), 3, (1, 1), rounding=rounding, scales=(0.5, 0.5), bias="none"))
 
 
+@pytest.mark.case("B15")
 def test_conv1d_counts_taps_in_order() -> None:
     """B15: pads left 1 right 2 of an even kernel."""
     x = relay.var("x", shape=(1, 1, 8), dtype="float32")
@@ -158,6 +171,7 @@ def test_conv1d_counts_taps_in_order() -> None:
     assert y.reshape(-1).tolist() == [34, 49, 64, 79, 94, 109, 52, 23]
 
 
+@pytest.mark.case("B15")
 @pytest.mark.parametrize("layout", ["NCW", "NWC"])
 @pytest.mark.parametrize("width", [1, 2, 3, 16])
 def test_conv1d(layout: str, width: int) -> None:

@@ -40,6 +40,7 @@ def weights(*shape: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).normal(size=shape).astype("float32")
 
 
+@pytest.mark.case("B22")
 @pytest.mark.parametrize("form", ["dense", "dense of transpose", "matmul", "matmul transposed"])
 def test_one_hot_inputs_name_the_weight_that_is_read(form: str) -> None:
     """B22: W[i, j] = 5 i + j."""
@@ -54,6 +55,7 @@ def test_one_hot_inputs_name_the_weight_that_is_read(form: str) -> None:
     np.testing.assert_array_equal(found, w.T)
 
 
+@pytest.mark.case("B23")
 @pytest.mark.parametrize("shape,units", [((1, 128), 1), ((2, 3, 8), 4), ((1, 1), 3), ((5, 7), 6), ((2, 3, 4, 5), 6)])
 def test_shapes(shape: tuple[int, ...], units: int) -> None:
     """B23"""
@@ -74,6 +76,7 @@ def test_shapes(shape: tuple[int, ...], units: int) -> None:
     assert on_device.shape == expected.shape and np.abs(on_device - expected).max() < 0.1
 
 
+@pytest.mark.case("B23")
 def test_constant_operand_and_computed_weight_stay_on_the_host() -> None:
     """B23"""
     w = relay.var("w", shape=(4, 8), dtype="float32")
@@ -84,6 +87,7 @@ def test_constant_operand_and_computed_weight_stay_on_the_host() -> None:
     tvm.ir.assert_structural_equal(part["main"], mod["main"])
 
 
+@pytest.mark.case("B23")
 def test_two_constants_make_no_region() -> None:
     """B23"""
     x = float_input(2, 4)
@@ -122,6 +126,8 @@ def test_rows_share_each_weight_tile() -> None:
     assert imported.region.tensors[0].shape == (1, 1, 9, 16)
 
 
+@pytest.mark.case("B11")
+@pytest.mark.case("B28")
 @pytest.mark.parametrize("per_channel", [False, True])
 @pytest.mark.parametrize("bias", ["none", "bias_add", "add", "add_left"])
 def test_quantized_dense(per_channel: bool, bias: str) -> None:
@@ -147,6 +153,8 @@ def weight_forms(w: np.ndarray) -> dict[str, relay.Expr]:
         "power": relay.multiply(const(w * 8), relay.power(const(2.0, "float32"), const(-3.0, "float32")))}
 
 
+@pytest.mark.case("B30")
+@pytest.mark.case("S5")
 @pytest.mark.parametrize("form", list(weight_forms(np.zeros((1, 1)))))
 def test_weights_in_any_form(form: str) -> None:
     """B30, S5"""
@@ -155,6 +163,7 @@ def test_weights_in_any_form(form: str) -> None:
     np.testing.assert_array_equal(imported.region.nodes[0].weight[:, 0, 0], w)
 
 
+@pytest.mark.case("B30")
 def test_quantized_weight_that_is_a_quantized_float_constant() -> None:
     """B30: #9135, weights are quantize(constant)."""
     rng = np.random.default_rng(0)
@@ -167,6 +176,7 @@ def test_quantized_weight_that_is_a_quantized_float_constant() -> None:
     check_region(module(y))
 
 
+@pytest.mark.case("B30")
 @pytest.mark.parametrize("zero_point", [1, -128])
 def test_asymmetric_weights_stay_on_the_host(zero_point: int) -> None:
     """B30: never silently treated as symmetric."""
@@ -180,6 +190,7 @@ def test_asymmetric_weights_stay_on_the_host(zero_point: int) -> None:
     assert "symmetric" in reason(report, "qnn.dense") and str(zero_point) in reason(report, "qnn.dense")
 
 
+@pytest.mark.case("B30")
 @pytest.mark.parametrize("dtype", ["float16", "float64", "int16"])
 def test_other_activation_types_stay_on_the_host(dtype: str) -> None:
     """B30"""
@@ -188,6 +199,7 @@ def test_other_activation_types_stay_on_the_host(dtype: str) -> None:
     assert host_ops(report) == ["nn.dense"] and dtype in reason(report, "nn.dense")
 
 
+@pytest.mark.case("B25")
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 @pytest.mark.parametrize("where", ["weight", "bias"])
 def test_values_that_are_not_finite_are_errors(value: float, where: str) -> None:

@@ -229,6 +229,7 @@ def x() -> np.ndarray:
     return np.random.default_rng(7).normal(size=SHAPE).astype("float32")
 
 
+@pytest.mark.case("S4")
 @pytest.mark.parametrize("executor", EXECUTORS)
 def test_runs_straight_after_the_build(model: Model, executor: str, x: np.ndarray) -> None:
     run = runner(executor, build(model, executor))
@@ -236,6 +237,7 @@ def test_runs_straight_after_the_build(model: Model, executor: str, x: np.ndarra
     model.check(-x, run(-x))
 
 
+@pytest.mark.case("B36")
 @pytest.mark.parametrize("executor", EXECUTORS)
 def test_exported_library_runs_in_a_process_with_only_the_runtime(
     model: Model, executor: str, x: np.ndarray, tmp_path: Path
@@ -443,6 +445,7 @@ def test_unusable_folders_and_compilers_are_named(tmp_path: Path, monkeypatch: p
         glue.build_region_object("ok", b"x", tmp_path)
 
 
+@pytest.mark.case("B36")
 def test_large_image_is_cheap(tmp_path: Path) -> None:
     """25 MB as a C array would cost the compiler minutes and GBs."""
     image = np.random.default_rng(0).bytes(25_000_000)

@@ -36,6 +36,7 @@ from tests.relay.models import (  # noqa: E402
 class TestFusing:
     """B11: bias in every form, batch norm, clamps."""
 
+    @pytest.mark.case("B11")
     @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
     @pytest.mark.parametrize("form", ["none", "zeros", "bias_add", "add", "add_left", "scalar", "axis -1"])
     def test_bias(self, form: str, layout: str) -> None:
@@ -55,6 +56,7 @@ class TestFusing:
         else:
             assert len(imported.region.nodes) == 1
 
+    @pytest.mark.case("B33")
     @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
     @pytest.mark.parametrize("bias", [False, True])
     def test_batch_norm(self, layout: str, bias: bool) -> None:
@@ -96,6 +98,7 @@ class TestFusing:
     def test_dropout_vanishes(self) -> None:
         check_region(module(relay.nn.dropout(conv(float_input(1, 4, 5, 5)), 0.5)))
 
+    @pytest.mark.case("B33")
     def test_global_pooling_after_folded_layers(self) -> None:
         """B33: conv -> bn -> relu6 -> global average -> 1x1 conv -> dense"""
         y = relay.nn.batch_norm(conv(float_input(1, 4, 6, 6)), normal(4, seed=1), normal(4, seed=2), normal(4, seed=3),
@@ -105,6 +108,7 @@ class TestFusing:
         check_region(module(relay.nn.dense(relay.nn.batch_flatten(y), normal(3, 5))))
 
 
+@pytest.mark.case("B31")
 class TestPooling:
     """B31"""
 
@@ -138,6 +142,7 @@ class TestPooling:
         y = relay.nn.max_pool2d(x, (3, 2), (2, 3), padding=(1, 0, 0, 1), layout=layout, ceil_mode=ceil_mode)
         check_region(module(y))
 
+    @pytest.mark.case("S3")
     @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
     @pytest.mark.parametrize("form", ["avg_pool2d", "padded", "included", "global", "mean", "mean keep"])
     def test_average_between_casts(self, layout: str, form: str) -> None:
@@ -182,6 +187,7 @@ class TestPooling:
         assert "padding" in reason(report, "nn.max_pool2d")
 
 
+@pytest.mark.case("B32")
 class TestAdd:
     """B32"""
 
@@ -327,6 +333,7 @@ class TestQuantizedForms:
             imported = check_region(mod)
         assert {n.rounding for n in imported.region.nodes} == {"nearest"}
 
+    @pytest.mark.case("B27")
     def test_sums_that_could_overflow_stay_on_the_host(self) -> None:
         """B27"""
         x = relay.var("x", shape=(1, 4096), dtype="int8")
@@ -354,6 +361,7 @@ class TestQuantizedForms:
         assert "float32" in reason(ba.partition(mod)[1], "qnn.dense")  # so the trap is real
         np.testing.assert_array_equal(run(part, inputs)[0], run(model(), inputs)[0])
 
+    @pytest.mark.case("S2")
     def test_host_softmax_after_other_zero_points(self) -> None:
         """S2"""
         rng = np.random.default_rng(0)
@@ -430,6 +438,7 @@ class TestQuantizedForms:
         assert "float32" in reason(report, "qnn.dense")
 
 
+@pytest.mark.case("B33")
 @pytest.mark.parametrize("skipped", [[], [0], [1]])
 def test_after_relay_quantize(skipped: list[int]) -> None:
     """B33: TVM's own quantizer, with layers left in float. Whatever it makes is offloaded rightly or left alone."""
@@ -444,6 +453,7 @@ def test_after_relay_quantize(skipped: list[int]) -> None:
     assert np.abs(found - expected).max() <= 0.1 * np.abs(expected).max()
 
 
+@pytest.mark.case("S1")
 def test_unused_layers_do_not_matter() -> None:
     """S1: two layers with the same name and weight shape keep their own weights."""
     x = relay.var("x", shape=(1, 8), dtype="int8")

@@ -67,6 +67,7 @@ def chain(matrices: list[np.ndarray]) -> tvm.IRModule:
 class TestFunctionIdentity:
     """Seed 1: layers of equal shape must not share a function that depends on the values of the weights."""
 
+    @pytest.mark.case("B01")
     def test_equal_shapes_with_different_weights(self) -> None:
         """B01: three weight sets, and a fourth layer that repeats the first: three programs."""
         first, second, third = (weight(64, 64, seed) for seed in range(3))
@@ -78,6 +79,7 @@ class TestFunctionIdentity:
         inputs = random_inputs(mod)
         compare(run(part, inputs), run(mod, inputs))
 
+    @pytest.mark.case("B01")
     def test_swapping_weights_swaps_results(self) -> None:
         a, b = weight(32, 32, 1), weight(32, 32, 2)
         inputs = random_inputs(chain([a, b]))
@@ -85,6 +87,7 @@ class TestFunctionIdentity:
         assert (results[0] != results[1]).any()
         compare([results[1]], run(chain([b, a]), inputs))
 
+    @pytest.mark.case("B01")
     def test_two_builds_of_one_structure_share_nothing(self) -> None:
         """Same IR, other params, same process."""
         def model(seed: int) -> tuple[tvm.IRModule, dict]:
@@ -108,6 +111,7 @@ class TestFunctionIdentity:
             compare(run_library(library, x), right)
         assert (expected[0][0] != expected[1][0]).any()
 
+    @pytest.mark.case("B01")
     def test_the_fault_when_functions_are_identified_by_shape(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Without the remedy: a codegen that remembers programs by the shapes of their tensors."""
         mod = chain([weight(16, 16, 1), weight(16, 16, 2)])
@@ -126,6 +130,7 @@ class TestFunctionIdentity:
             hook.register()
         compare(run(part, inputs), run(mod, inputs))
 
+    @pytest.mark.case("B04")
     def test_no_cache_stands_on_a_digest(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """B04: even if every digest were the same, two layers are two programs."""
         import importlib
@@ -138,6 +143,7 @@ class TestFunctionIdentity:
         inputs = random_inputs(mod)
         compare(run(part, inputs), run(mod, inputs))
 
+    @pytest.mark.case("B04")
     def test_attributes_are_part_of_the_identity(self) -> None:
         """B04: same weights, strides 1 and 2."""
         outputs = []
@@ -147,6 +153,7 @@ class TestFunctionIdentity:
             outputs.append(ba.partition(mod)[1].regions[0].name)
         assert outputs[0] != outputs[1]
 
+    @pytest.mark.case("B05")
     def test_one_weight_in_two_layers(self) -> None:
         """B05: the same constant in convolutions of other sizes, and on two inputs; it is not changed in place."""
         w = const(np.random.default_rng(0).integers(-127, 128, (8, 8, 3, 3)), "int8")
@@ -172,6 +179,7 @@ class TestFunctionIdentity:
 class TestManyAnchors:
     """Seed 2: a region with any number of convolutions is ours to lower."""
 
+    @pytest.mark.case("B02")
     @pytest.mark.parametrize("count", [2, 20])
     def test_convolutions_in_one_region(self, count: int) -> None:
         """B02 (a), (c)"""
@@ -183,6 +191,7 @@ class TestManyAnchors:
         report = check_library(module(y), regions=1)
         assert len([r for r in report.ops if r.op == "qnn.conv2d" and r.region]) == count
 
+    @pytest.mark.case("B02")
     def test_convolutions_and_dense(self) -> None:
         """B02 (b)"""
         rng = np.random.default_rng(0)
@@ -192,6 +201,7 @@ class TestManyAnchors:
         y = qdense(relay.nn.batch_flatten(y), 7, rng, in_units=24, zp=(-2, 1))
         check_library(module(y), regions=1)
 
+    @pytest.mark.case("B02")
     def test_the_fault_when_the_host_lowers_such_a_function(self) -> None:
         """Without the remedy: the same body as a primitive function of the host."""
         x = relay.var("x", shape=(1, 3, 6, 6))
@@ -205,6 +215,7 @@ class TestManyAnchors:
         with pytest.raises(tvm.TVMError, match="(?i)complicated|anchor"):
             build(module(relay.Call(inner, [z]), z))
 
+    @pytest.mark.case("B02")
     def test_a_primitive_function_that_is_not_ours(self) -> None:
         """B02: handed straight to our codegen, it is refused by us, with what to do."""
         x = relay.var("x", shape=(1, 4))
@@ -229,6 +240,7 @@ def big_dense(units: int = 1024) -> tuple[tvm.IRModule, np.ndarray]:
 class TestConstants:
     """Seed 3: a weight exists once, inside its program."""
 
+    @pytest.mark.case("B03")
     def test_exported_library(self, tmp_path: Path) -> None:
         """B03: 1 MiB of weights; their bytes are found nowhere but in the program."""
         mod, w = big_dense()
@@ -243,6 +255,7 @@ class TestConstants:
         assert len(blob) <= 1.15 * len(images[0][1].program.code) + 200_000
         assert copies(blob, w) == (0, 0)
 
+    @pytest.mark.case("B03")
     def test_fresh_process(self, tmp_path: Path) -> None:
         """Loads without this package, prints no warning, gives the same bytes."""
         mod, _ = big_dense(128)
@@ -259,6 +272,8 @@ class TestConstants:
         assert result.returncode == 0 and "annot find" not in result.stderr, result.stderr
         compare([np.load(tmp_path / "out.npy")], run(mod, inputs))
 
+    @pytest.mark.case("B03")
+    @pytest.mark.case("B07")
     def test_virtual_machine(self, tmp_path: Path) -> None:
         """B03, B07: no constant at all is left for the VM, with and without late binding; save, load, run."""
         mod, w = big_dense(256)
@@ -275,6 +290,7 @@ class TestConstants:
         machine = tvm.runtime.vm.VirtualMachine(loaded, tvm.cpu())
         compare([machine.run(**inputs).numpy()], run(mod, inputs))
 
+    @pytest.mark.case("B03")
     @pytest.mark.parametrize("executor", ["graph", "vm"])
     def test_the_fault_when_the_updater_names_the_constants(self, executor: str) -> None:
         """Without the remedy: an updater that reports a region's constants, as TVM's default does."""

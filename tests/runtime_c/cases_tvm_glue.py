@@ -193,6 +193,8 @@ def bad_tensor(change: str) -> object:
     ("null", "expected a tensor: WIA_E_BINDING"), ("float64", "is float64 (2, 3, 4, 5), expected float32"),
     ("int8", "is int8 (2, 3, 4, 5), expected float32"), ("int32", "is int32"), ("uint8", "is type8"),
 ])
+@pytest.mark.case("B21")
+@pytest.mark.case("B35")
 def test_wrong_tensors(glue: Library, change: str, words: str) -> None:
     """One line says region, argument, found and expected; outputs stay as they were."""
     image = aligned(identity(("float32", "float32")).data)
@@ -290,6 +292,7 @@ def test_statistics(glue: Library) -> None:
     assert again["cycles"] == result.cycles
 
 
+@pytest.mark.case("B36")
 def test_eight_threads(glue: Library) -> None:
     """Threads share library and images; each gets right results and its own counters."""
     made = [(aligned(images.conv_image(target, seed, name=f"r{seed}").data), seed)

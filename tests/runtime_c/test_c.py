@@ -70,6 +70,7 @@ def c_code(at: int, data: bytes) -> str:
     return "WIA_E_CRC" if code == "WIA_E_LAYOUT" and total >= 64 + 6 * 16 else code
 
 
+@pytest.mark.case("B35")
 def test_truncated_flipped_and_foreign(tmp_path: Path, c_folder: Path, files: dict[str, Path]) -> None:
     data = images.copy_image(TINY).data
     cases = Cases()
