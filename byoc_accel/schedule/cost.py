@@ -35,14 +35,17 @@ class Operands:
     y_bordered: bool = False
 
 
-def step_cycles(step: Step, operands: Operands, blocks: Blocks, paired: bool, target: Target) -> int:
+def step_cycles(step: Step, operands: Operands, blocks: Blocks, paired: bool, target: Target,
+                code_bytes: int = -1) -> int:
     """Cycles from the first load of the step to the end of its last store.
 
-    paired: the next block is loaded, and the one before stored, while a block is computed.
+    paired: the next block is loaded, and the one before stored, while a block is computed. code_bytes: of the step,
+    estimated if it is not given.
     """
     array = array_cycles(step, operands, blocks, target)
     post = post_cycles(step, operands, blocks, target)
-    fetch = program_bytes(step, operands, blocks, target) // target.fetch_bytes_per_cycle
+    fetch = (code_bytes if code_bytes >= 0 else program_bytes(step, operands, blocks, target)) // (
+        target.fetch_bytes_per_cycle)
     if blocks.count > 1 and isinstance(step, ConvStep):
         fetch += target.fetch_latency_cycles
     load, store = load_cycles(step, operands, blocks, target), store_cycles(step, operands, blocks, target)

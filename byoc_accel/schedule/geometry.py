@@ -44,6 +44,14 @@ def layouts(steps: tuple[Step, ...], tensors: dict[str, QTensor]) -> dict[str, L
     return out
 
 
+def edge_strips(layout: Layout) -> tuple[int, int]:
+    """How many strips reach over the left edge of the tensor, and how many others over the right one."""
+    strips, left = layout.strips, layout.border[1]
+    assert strips is not None
+    before = min(strips.count, -(-left // strips.step))
+    return before, sum(i * strips.step - left + strips.columns > layout.width for i in range(before, strips.count))
+
+
 def border_pieces(layout: Layout) -> list[tuple[int, int, int, int]]:
     """(start, row bytes, rows, stride) of the contiguous pieces of a border; right and left edges are one piece.
 
@@ -57,8 +65,7 @@ def border_pieces(layout: Layout) -> list[tuple[int, int, int, int]]:
                   (layout.offset(0, layout.width), (left + right) * channels, layout.height - 1, pitch),
                   (layout.offset(layout.height - 1, layout.width), right * channels + bottom * pitch, 1, 0)]
     else:
-        before = min(strips.count, -(-left // strips.step))
-        after = sum(i * strips.step - left + strips.columns > layout.width for i in range(before, strips.count))
+        before, after = edge_strips(layout)
         if before + after >= strips.count:
             return [(0, layout.bytes, 1, 0)]
         last = (strips.count - after - 1) * whole

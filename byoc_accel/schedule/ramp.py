@@ -4,9 +4,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..target import Target
-from .cost import Operands, array_cycles, program_bytes
-from .geometry import block_input_rows, border_pieces, first_cut
+from .cost import Operands, program_bytes
+from .geometry import first_cut
 from .plan import Blocks, ConvStep, Step, Strips, result_shape
+from .timeline import first_step_cycles
 
 MOST_BLOCKS = 8
 #: Program bytes that one cycle less is worth: blocks that are written out hold their weights once more each.
@@ -50,37 +51,8 @@ def _choices(step: ConvStep, operands: Operands, whole: Blocks, target: Target) 
 
 def _cycles(step: ConvStep, operands: Operands, whole: Blocks, heights: tuple[int, ...], target: Target) -> float:
     """Cycles until the last block is computed, and what its bytes are worth."""
-    if not heights:
-        blocks = replace(whole, rows=result_shape(step, operands.y)[0], count=1)
-        return (_fill(operands, target) + _load(operands, operands.x.height, target) + target.dma_latency_cycles
-                + max(array_cycles(step, operands, whole, target) * whole.count,
-                      program_bytes(step, operands, blocks, target) * whole.count // target.fetch_bytes_per_cycle))
-    loaded, done, rows, first = _fill(operands, target), 0, 0, 0
-    for height in heights:
-        start = first * step.conv.stride[0] - step.conv.padding[0]
-        end = min(operands.x.height, start + block_input_rows(step, height))
-        loaded += _load(operands, max(end - rows, 0), target)
-        rows, first = max(end, rows), first + height
-        block = Blocks(height, 1, whole.columns)
-        done = max(done, loaded + target.dma_latency_cycles) + max(
-            array_cycles(step, operands, block, target),
-            program_bytes(step, operands, block, target) // target.fetch_bytes_per_cycle)
-    copies = len(heights) - 1
-    return done + copies * program_bytes(step, operands, replace(whole, rows=1, count=1), target) / BYTES_PER_CYCLE
-
-
-def _fill(operands: Operands, target: Target) -> int:
-    """Cycles of writing the border, which comes before the loads."""
-    layout = replace(operands.x, strips=operands.strips)
-    return sum(rows * -(-size // target.sram_port_bytes) for _, size, rows, _ in border_pieces(layout))
-
-
-def _load(operands: Operands, rows: int, target: Target) -> int:
-    """Cycles of loading `rows` rows of a network's input."""
-    if operands.strips is not None:
-        return operands.strips.count * rows * -(-operands.strips.columns * operands.x.channels
-                                                // target.dma_bytes_per_cycle)
-    row = operands.x.width * operands.x.channels
-    if operands.x.border[1] or operands.x.border[3]:
-        return rows * -(-row // target.dma_bytes_per_cycle)
-    return -(-rows * row // target.dma_bytes_per_cycle)
+    blocks = replace(whole, rows=max(heights), count=len(heights), heights=heights) if heights else whole
+    copies = len(heights) or 1
+    size = program_bytes(step, operands, replace(whole, rows=1, count=1), target)
+    cycles = first_step_cycles(step, operands, blocks, (copies * size, copies * step.conv.weight.size), target)
+    return cycles + (copies - 1) * size / BYTES_PER_CYCLE

@@ -10,13 +10,14 @@ from ..target import Target
 
 @dataclass(frozen=True)
 class Split:
-    """How a depthwise window is cut: at most `rows` x `columns` taps per pass, with x and y exchanged or not, and the
-    cycles of all passes."""
+    """How a depthwise window is cut: at most `rows` x `columns` taps per pass, with x and y exchanged or not;
+    `cycles` of all `passes`, which are (cycles, taps) each."""
 
     rows: int
     columns: int
     swapped: bool
     cycles: int
+    passes: tuple[tuple[int, int], ...]
 
 
 @lru_cache(maxsize=4096)
@@ -30,13 +31,12 @@ def split_window(kernel: tuple[int, int], stride: tuple[int, int], dilation: tup
         for rows in range(1, k_y + 1):
             columns = _widest(rows, k_x, (s_y, s_x), (d_y, d_x), width, target)
             if columns:
-                cycles = _cycles((k_y, k_x), (rows, columns), (s_y, s_x), (d_y, d_x), (height, width), target)
-                passes = -(-k_y // rows) * -(-k_x // columns)
-                choices.append((cycles, passes, swapped, rows, columns))
+                passes = _passes((k_y, k_x), (rows, columns), (s_y, s_x), (d_y, d_x), (height, width), swapped)
+                choices.append((_cycles(passes, target), len(passes), swapped, rows, columns, passes))
     if not choices:
         raise ScheduleError(f"depthwise window {kernel}: no cut fits the array")
-    cycles, _, swapped, rows, columns = min(choices)
-    return Split(rows, columns, swapped, cycles)
+    cycles, _, swapped, rows, columns, passes = min(choices)
+    return Split(rows, columns, swapped, cycles, passes)
 
 
 def _widest(rows: int, kernel_x: int, stride: tuple[int, int], dilation: tuple[int, int], width: int,
@@ -57,13 +57,19 @@ def _inputs(outputs: int, taps: int, stride: int) -> int:
     return min((outputs - 1) * stride + taps, outputs * taps)
 
 
-def _cycles(kernel: tuple[int, int], cut: tuple[int, int], stride: tuple[int, int], dilation: tuple[int, int],
-            size: tuple[int, int], target: Target) -> int:
-    total = 0
-    for first_y in range(0, kernel[0], cut[0]):
-        for first_x in range(0, kernel[1], cut[1]):
-            taps = (min(cut[0], kernel[0] - first_y), min(cut[1], kernel[1] - first_x))
-            visits = [_inputs(n, t, s // d if t > 1 else s) for n, t, s, d in zip(size, taps, stride, dilation)]
-            decode = -(-taps[0] * taps[1] // target.decoder_rows_per_cycle) + target.decoder_latency_cycles
-            total += max(size[0] * size[1], visits[0] * visits[1], decode)
-    return total
+def _passes(kernel: tuple[int, int], cut: tuple[int, int], stride: tuple[int, int], dilation: tuple[int, int],
+            size: tuple[int, int], swapped: bool) -> tuple[tuple[int, int], ...]:
+    """(cycles, taps) of every pass of the array, the x axis inside; if the axes are exchanged the other way round."""
+    origins = [(y, x) for y in range(0, kernel[0], cut[0]) for x in range(0, kernel[1], cut[1])]
+    out = []
+    for origin in sorted(origins, key=lambda o: o[::-1] if swapped else o):
+        taps = (min(cut[0], kernel[0] - origin[0]), min(cut[1], kernel[1] - origin[1]))
+        visits = [_inputs(n, t, s // d if t > 1 else s) for n, t, s, d in zip(size, taps, stride, dilation)]
+        out.append((max(size[0] * size[1], visits[0] * visits[1]), taps[0] * taps[1]))
+    return tuple(out)
+
+
+def _cycles(passes: tuple[tuple[int, int], ...], target: Target) -> int:
+    """Time of all passes; each takes at least as long as the decoder takes for the next tile."""
+    return sum(max(cycles, -(-taps // target.decoder_rows_per_cycle) + target.decoder_latency_cycles)
+               for cycles, taps in passes)
