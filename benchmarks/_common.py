@@ -1,18 +1,23 @@
-"""What the benchmarks share: where the models are, our stages as calls, wall times, and the JSON file."""
+"""What the benchmarks share: where the models are, our stages as calls, times and memory, tables, the JSON file."""
 from __future__ import annotations
 
 import argparse
 import json
 import logging
 import os
+import resource
+import subprocess
+import sys
 import time
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 import tvm
+from tvm import relay
 
 from byoc_accel.compile import compile_region
 from byoc_accel.container.image import Image
@@ -25,6 +30,7 @@ from byoc_accel.target import Target
 
 MODELS = ("ad01_int8", "kws_ref_model", "pretrainedResnet_quant", "vww_96_int8", "str_ww_ref_model",
           "pretrainedResnet_large_int8")
+HOST = "llvm -mtriple=x86_64-linux-gnu"
 Result = TypeVar("Result")
 
 
@@ -40,14 +46,20 @@ def model_path(name: str) -> Path:
     return shared_folder() / "models" / "mlperf_tiny" / f"{name}.tflite"
 
 
-def parse(doc: str | None) -> argparse.Namespace:
-    """The options of every benchmark: json, where to write, and models, which to run."""
+def options(doc: str | None) -> argparse.ArgumentParser:
+    """A parser with the option of every benchmark: json, where to write. Silences TVM's advice."""
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path, help="write the rows to this file, too")
-    parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS), metavar="NAME",
-                        help="only these; one or more of " + ", ".join(MODELS))
     logging.disable(logging.WARNING)  # TVM's advice to tune the host's operators
     warnings.simplefilter("ignore")
+    return parser
+
+
+def parse(doc: str | None) -> argparse.Namespace:
+    """The options of benchmarks of the MLPerf Tiny models: json, and models, which to run."""
+    parser = options(doc)
+    parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS), metavar="NAME",
+                        help="only these; one or more of " + ", ".join(MODELS))
     return parser.parse_args()
 
 
@@ -55,6 +67,69 @@ def write_json(path: Path | None, content: dict[str, Any]) -> None:
     if path:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+
+
+def progress(text: str) -> None:
+    """Say on a terminal what is being measured; nothing elsewhere."""
+    if sys.stderr.isatty():
+        print(f"\r\x1b[K{text}", end="" if text else "\r", file=sys.stderr, flush=True)
+
+
+@dataclass
+class Meter:
+    """Seconds of named steps, wall and processor (children such as the C compiler included), and peak memory."""
+
+    wall_s: dict[str, float] = field(default_factory=dict)
+    cpu_s: dict[str, float] = field(default_factory=dict)
+
+    def run(self, name: str, action: Callable[[], Result]) -> Result:
+        progress(name)
+        wall, cpu = time.perf_counter(), cpu_seconds()
+        result = action()
+        self.wall_s[name] = self.wall_s.get(name, 0.0) + time.perf_counter() - wall
+        self.cpu_s[name] = self.cpu_s.get(name, 0.0) + cpu_seconds() - cpu
+        progress("")
+        return result
+
+
+def cpu_seconds() -> float:
+    """User and system time of this process and of its ended children."""
+    usages = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(u.ru_utime + u.ru_stime for u in usages)
+
+
+def peak_bytes() -> int:
+    """The most memory that this process has had."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def in_child(script: str, *arguments: str) -> dict[str, Any]:
+    """What `script --child ARGUMENTS` prints as JSON, in a process of its own: peak memory is per process."""
+    run = subprocess.run([sys.executable, script, "--child", *arguments], stdout=subprocess.PIPE, text=True)
+    if run.returncode:
+        raise SystemExit(f"{Path(script).name} --child {' '.join(arguments)} failed with code {run.returncode}")
+    return json.loads(run.stdout.splitlines()[-1])
+
+
+def host_build(module: tvm.IRModule, params: dict[str, Any] | None = None) -> Any:
+    """TVM's own build for this machine; of a partitioned module, with our code generator."""
+    with tvm.transform.PassContext(opt_level=3):
+        return relay.build(module, target=HOST, params=params)
+
+
+def table(rows: Sequence[Sequence[object]], titles: Sequence[str]) -> None:
+    """Print rows under their titles, numbers to the right."""
+    cells = [list(titles), *([_cell(value) for value in row] for row in rows)]
+    widths = [max(len(row[i]) for row in cells) for i in range(len(titles))]
+    for row in cells:
+        print("  ".join(c.ljust(w) if i == 0 else c.rjust(w) for i, (c, w) in enumerate(zip(row, widths))).rstrip())
+    sys.stdout.flush()
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:.3f}" if abs(value) < 10 else f"{value:.1f}"
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
 
 
 def seconds(action: Callable[[], Result]) -> tuple[float, Result]:
