@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass
 
 import numpy as np
 import tvm
 
 from ..region import functions
+from ..support.candidate import Scale
 from .constants import ConstantEvaluator
 from .graph import Graph
 
@@ -22,50 +23,57 @@ _POINTS = np.concatenate([np.arange(-240, 241) / 20.0, [-40.0, -25.0, 25.0, 40.0
 _TOLERANCE = 1e-5  # relative; constants such as 1/6 are float32
 
 _erf = np.frompyfunc(math.erf, 1, 1)
-_OPS: dict[str, Callable[..., np.ndarray]] = {
+OPS: dict[str, Callable[..., np.ndarray]] = {
     "add": np.add, "subtract": np.subtract, "multiply": np.multiply, "divide": np.divide, "maximum": np.maximum,
     "minimum": np.minimum, "exp": np.exp, "log": np.log, "tanh": np.tanh, "abs": np.abs, "negative": np.negative,
     "sqrt": np.sqrt, "erf": lambda x: _erf(x).astype(np.float64), "power": np.power,
     "sigmoid": lambda x: functions.evaluate("sigmoid", (), x), "nn.relu": lambda x: np.maximum(x, 0.0)}
-_WITH_ATTRS: dict[str, Callable[[np.ndarray, tvm.ir.Attrs], np.ndarray]] = {
+ATTRIBUTE_OPS: dict[str, Callable[[np.ndarray, tvm.ir.Attrs], np.ndarray]] = {
     "clip": lambda x, a: np.clip(x, float(a.a_min), float(a.a_max)),
     "nn.leaky_relu": lambda x, a: np.where(x > 0, x, float(a.alpha) * x)}
-_JOINS = ("multiply", "divide", "add", "subtract", "maximum")
+_JOINS = ("multiply", "divide", "add", "subtract", "maximum", "qnn.add", "qnn.mul", "qnn.subtract")
+_FLOAT_OPS = frozenset({*OPS, *ATTRIBUTE_OPS})
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """`nodes` in topological order compute `function` of node `root`; the last one is the result."""
+    """`nodes` in topological order compute `function` of node `root`; the last one is the result.
+
+    table: int8 (256,) of the stored integers -128..127, with the result's scale; None for a function of floats.
+    """
 
     root: int
     nodes: tuple[int, ...]
     function: str
     args: tuple[float, ...]
+    table: np.ndarray | None = None
+    y_scale: Scale | None = None
 
 
 def find_clusters(graph: Graph, evaluate: ConstantEvaluator) -> Mapping[int, tuple[Cluster, ...]]:
     """Recognised clusters by their first node, the largest first; they may overlap. Only float32 values count."""
     found: dict[int, list[Cluster]] = {}
-    parents = _parents(graph)
+    parents = find_parents(graph, _FLOAT_OPS, "float32")
     for end in parents:
-        for root in _ancestors(end, parents)[1:]:
+        for root in ancestors(end, parents)[1:]:
             cluster = _cluster(graph, root, end, evaluate)
             if cluster is not None:
                 found.setdefault(cluster.nodes[0], []).append(cluster)
     return {first: tuple(sorted(c, key=lambda x: -len(x.nodes))) for first, c in found.items()}
 
 
-def _parents(graph: Graph) -> dict[int, int]:
-    """For each elementwise node, the nearest earlier node that it is a function of."""
+def find_parents(graph: Graph, ops: Set[str], dtype: str | None = None) -> dict[int, int]:
+    """For each node with one of the elementwise `ops` (and result `dtype`), the nearest earlier node that it is a
+    function of. Its other operands are scalar constants."""
     parents: dict[int, int] = {}
     for node in graph.nodes:
-        if node.constant or (node.op not in _OPS and node.op not in _WITH_ATTRS):
+        if node.constant or node.op not in ops:
             continue
         value = graph.value(node.index)
         scalars = all(math.prod(d or 0 for d in graph.value(i).shape) == 1
                       for i in node.inputs if graph.nodes[i].constant)
         inputs = list(dict.fromkeys(i for i in node.inputs if not graph.nodes[i].constant))
-        if value.dtype != "float32" or not scalars or any(graph.value(i).shape != value.shape for i in inputs):
+        if dtype not in (None, value.dtype) or not scalars or any(graph.value(i).shape != value.shape for i in inputs):
             continue
         if len(inputs) == 1:
             parents[node.index] = inputs[0]
@@ -78,11 +86,11 @@ def _parents(graph: Graph) -> dict[int, int]:
 
 def _common(a: int, b: int, parents: Mapping[int, int]) -> int | None:
     """The nearest node that both are functions of, within MAX_OPS steps."""
-    above = _ancestors(a, parents)
-    return next((i for i in _ancestors(b, parents) if i in above), None)
+    above = ancestors(a, parents)
+    return next((i for i in ancestors(b, parents) if i in above), None)
 
 
-def _ancestors(index: int, parents: Mapping[int, int]) -> list[int]:
+def ancestors(index: int, parents: Mapping[int, int]) -> list[int]:
     chain = [index]
     while chain[-1] in parents and len(chain) <= MAX_OPS:
         chain.append(parents[chain[-1]])
@@ -90,14 +98,14 @@ def _ancestors(index: int, parents: Mapping[int, int]) -> list[int]:
 
 
 def _cluster(graph: Graph, root: int, end: int, evaluate: ConstantEvaluator) -> Cluster | None:
-    nodes = _between(graph, root, end)
+    nodes = between(graph, root, end)
     if nodes is None or (len(nodes) == 1 and graph.nodes[end].op not in _JOINS):
         return None  # named functions of one op have a pattern
     known = _recognise(lambda x: _evaluate(graph, root, nodes, x, evaluate))
     return None if known is None else Cluster(root, nodes, *known)
 
 
-def _between(graph: Graph, root: int, end: int) -> tuple[int, ...] | None:
+def between(graph: Graph, root: int, end: int) -> tuple[int, ...] | None:
     """Nodes from `root` (not included) to `end`, or None when one of them has another reader or operand."""
     inside: set[int] = set()
     stack = [end]
@@ -127,8 +135,8 @@ def _evaluate(graph: Graph, root: int, nodes: tuple[int, ...], x: np.ndarray,
                 return None
             args.append(value if i in values else value.reshape(-1)[0].astype(np.float64))
         with np.errstate(all="ignore"):
-            values[index] = (_WITH_ATTRS[node.op](args[0], node.expr.attrs) if node.op in _WITH_ATTRS
-                             else _OPS[node.op](*args))
+            values[index] = (ATTRIBUTE_OPS[node.op](args[0], node.expr.attrs) if node.op in ATTRIBUTE_OPS
+                             else OPS[node.op](*args))
     return values[nodes[-1]]
 
 

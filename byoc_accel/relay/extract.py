@@ -5,6 +5,7 @@ A candidate's name is the number of the match's last node.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from ..support.candidate import (
     Candidate,
     ConvCandidate,
     PoolCandidate,
+    PreluCandidate,
     Requantize,
     UnaryCandidate,
     Value,
@@ -22,6 +24,7 @@ from ..support.candidate import (
 from .extract_moves import concat, pad, upsample
 from .extractor import Extractor, clamp_bounds, compute_dtype_of, padding_of, pair, rounding_of, spatial_size
 from .patterns import Match, channel_axis, channel_vector, constant_on_the_left, per_channel_operand, scale_layout
+from .tables import evaluate_tables, result_scale, table_function
 
 
 def candidate(ex: Extractor, match: Match) -> Candidate:
@@ -164,11 +167,11 @@ def _clamps(ex: Extractor, match: Match) -> tuple[float, float] | None:
 
 
 def add(ex: Extractor, match: Match) -> Candidate:
-    """add of two computed tensors, and qnn.add."""
+    """add and other arithmetic of two computed tensors, and qnn.add."""
     graph, node = ex.graph, ex.graph.nodes[match.anchor]
     candidate = AddCandidate(str(match.result), node.op, graph.value(node.inputs[0]), graph.value(node.inputs[1]),
                              graph.value(match.result), _clamps(ex, match))
-    if node.op == "add":
+    if node.op != "qnn.add":
         return candidate
     _, _, s1, z1, s2, z2, s, z = node.inputs
     return AddCandidate(**{**candidate.__dict__, "x1_scale": ex.scale(s1, z1), "x2_scale": ex.scale(s2, z2),
@@ -210,6 +213,18 @@ def pool(ex: Extractor, match: Match) -> Candidate:
                          include, excess and include, raw, out_layout)
 
 
+def raw_pool(ex: Extractor, match: Match) -> Candidate:
+    """An average of stored integers; a requantize of it is a table behind it."""
+    candidate, graph = pool(ex, match), ex.graph
+    if not isinstance(candidate, PoolCandidate) or graph.nodes[match.result].op != "qnn.requantize":
+        return candidate
+    (data,) = (i for i in graph.nodes[match.result].inputs if not graph.nodes[i].constant)
+    (table,) = evaluate_tables([table_function(graph, data, (match.result,), ex.evaluate, "int32")])
+    if table is None:
+        return ex.other(match.anchor, "it is requantized with scales per channel")
+    return replace(candidate, table=table, y_scale=result_scale(graph, match.result, ex.evaluate))
+
+
 def _mean(ex: Extractor, match: Match, x: Value, y: Value, raw: bool) -> Candidate:
     attrs = ex.graph.attrs(match.anchor)
     rank = len(x.shape)
@@ -233,6 +248,18 @@ def unary(ex: Extractor, match: Match) -> Candidate:
     elif node.op == "nn.leaky_relu":
         args = (float(graph.attrs(match.anchor).alpha),)
     return UnaryCandidate(str(match.result), node.op, x, y, name, args)
+
+
+def prelu(ex: Extractor, match: Match) -> Candidate:
+    """nn.prelu with its slopes in the operand's axes; with equal slopes it is a leaky relu."""
+    graph, node = ex.graph, ex.graph.nodes[match.anchor]
+    x, y, slopes = graph.value(node.inputs[0]), graph.value(match.anchor), ex.constant(node.inputs[1])
+    if slopes is not None and (slopes == slopes[:1]).all():
+        return UnaryCandidate(str(match.result), node.op, x, y, "leaky_relu", (float(slopes[0]),))
+    if slopes is not None:
+        axis = int(graph.attrs(match.anchor).axis) % len(x.shape)
+        slopes = slopes.reshape([-1 if a == axis else 1 for a in range(len(x.shape))])
+    return PreluCandidate(str(match.result), node.op, x, y, slopes)
 
 
 def view(ex: Extractor, match: Match) -> Candidate:
@@ -263,4 +290,5 @@ def boundary(ex: Extractor, match: Match) -> Candidate:
 _EXTRACT: dict[str, Callable[[Extractor, Match], Candidate]] = {
     "conv": conv, "qnn.conv": conv, "conv_transpose": conv, "qnn.conv_transpose": conv, "dense": dense,
     "qnn.dense": dense, "scale": scale, "add": add, "qnn.add": add, "concat": concat, "qnn.concat": concat, "pad": pad,
-    "upsample": upsample, "pool": pool, "raw_pool": pool, "unary": unary, "view": view, "boundary": boundary}
+    "upsample": upsample, "pool": pool, "raw_pool": raw_pool, "unary": unary, "two": add,
+    "prelu": prelu, "view": view, "boundary": boundary}

@@ -10,7 +10,7 @@ from tvm import relay
 
 from ..errors import HostError
 from .constants import ConstantEvaluator
-from .graph import Graph, key, operands, postorder
+from .graph import Graph, copy_call, key, operands, postorder
 from .regions import Group
 
 COMPILER = "byoc_accel"
@@ -53,19 +53,6 @@ def _function(graph: Graph, group: Group, evaluate: ConstantEvaluator) -> tuple[
     results = [copies[i] for i in group.outputs]
     body = results[0] if len(results) == 1 else relay.Tuple(results)
     return relay.Function(params, body), origin
-
-
-def copy_call(call: relay.Call, args: list[relay.Expr]) -> relay.Call:
-    """`call` on other operands, with attributes of its own."""
-    return relay.Call(call.op, args, _own_attrs(call), call.type_args, call.span)
-
-
-def _own_attrs(call: relay.Call) -> tvm.ir.Attrs | None:
-    """Attributes that no build of the caller's module changes: TVM's lowering of qnn.requantize writes rounding and
-    compute_dtype, as the build's target wants them, into the attributes that it was given."""
-    if call.attrs is None or call.op.name != "qnn.requantize":
-        return call.attrs
-    return tvm.ir.load_json(tvm.ir.save_json(call.attrs))
 
 
 def _operand(graph: Graph, index: int, copies: dict[int, relay.Expr], evaluate: ConstantEvaluator) -> relay.Expr:

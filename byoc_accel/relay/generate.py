@@ -6,6 +6,7 @@ import sys
 from .. import generated
 from ..support.manual import manual
 from .patterns import PATTERNS, Pattern
+from .tables import RESULT_SCALE
 
 GENERATOR = "python -m byoc_accel.relay.generate"
 PATH = "docs/SUPPORTED_OPS.md"
@@ -17,7 +18,8 @@ KINDS: dict[str, tuple[str, ...]] = {
     "quantized transposed convolution": ("qnn.conv_transpose",), "add": ("add",), "quantized add": ("qnn.add",),
     "concatenation": ("concat",), "quantized concatenation": ("qnn.concat",), "padding": ("pad",),
     "upsampling": ("upsample",),
-    "pooling": ("pool", "raw_pool"), "elementwise": ("unary",), "reshape and transpose": ("view",),
+    "pooling": ("pool", "raw_pool"), "elementwise": ("unary",), "PReLU": ("prelu",),
+    "arithmetic of two computed tensors": ("two",), "reshape and transpose": ("view",),
     "quantize and dequantize": ("boundary",)}
 
 
@@ -38,6 +40,9 @@ def text() -> str:
     ops = {kind: [describe(p) for p in PATTERNS if p.name in names] for kind, names in KINDS.items()}
     ops["elementwise"].append("several of `add`, `multiply`, `divide`, `clip`, `exp`, `erf`, ... with scalar "
                               "constants that compute one of these functions of one tensor")
+    ends = ", ".join(f"`{op}`" for op in sorted(RESULT_SCALE))
+    ops["elementwise"].append(f"any of {ends} of an int8 tensor, with `qnn.dequantize` and elementwise ops with scalar "
+                              "constants between: a table that TVM computes")
     source = "byoc_accel/support/constraints.py and byoc_accel/relay/patterns.py"
     return manual(generated.first_line(GENERATOR, source), "Relay", ops)
 

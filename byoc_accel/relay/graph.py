@@ -133,3 +133,18 @@ def _is_constant(expr: relay.Expr, inputs: list[Node]) -> bool:
             return False
         return all(n.constant for n in inputs)
     return isinstance(expr, (relay.Tuple, relay.TupleGetItem)) and bool(inputs) and all(n.constant for n in inputs)
+
+
+def copy_call(call: relay.Call, args: list[relay.Expr], span: bool = True) -> relay.Call:
+    """`call` on other operands, with attributes of its own; without `span`, nothing tells where it came from."""
+    if span:
+        return relay.Call(call.op, args, _own_attrs(call), call.type_args, call.span)
+    return relay.Call(call.op, args, _own_attrs(call))
+
+
+def _own_attrs(call: relay.Call) -> tvm.ir.Attrs | None:
+    """Attributes that no build of the caller's module changes: TVM's lowering of qnn.requantize writes rounding and
+    compute_dtype, as the build's target wants them, into the attributes that it was given."""
+    if call.attrs is None or call.op.name != "qnn.requantize":
+        return call.attrs
+    return tvm.ir.load_json(tvm.ir.save_json(call.attrs))

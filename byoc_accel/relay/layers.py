@@ -13,6 +13,7 @@ from .extract import candidate as extract
 from .extractor import Extractor
 from .graph import Graph
 from .patterns import BY_ANCHOR, CLUSTER, FUSED_ONLY, Match, Matcher
+from .tables import find_tables
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ class Layers:
 def find_layers(graph: Graph, evaluate: ConstantEvaluator, target: Target, refused: Mapping[int, str]) -> Layers:
     """Match every node once, in topological order. `refused` maps anchors that must stay on the host to reasons."""
     matcher, extractor = Matcher(graph, evaluate), Extractor(graph, evaluate)
-    clusters = find_clusters(graph, evaluate)
+    tables, clusters = find_tables(graph, evaluate), find_clusters(graph, evaluate)
     taken: set[int] = set()
     found: list[Layer] = []
     reasons: dict[int, str] = {}
@@ -66,7 +67,8 @@ def find_layers(graph: Graph, evaluate: ConstantEvaluator, target: Target, refus
         if node.index in refused:
             reasons[node.index] = refused[node.index]
             continue
-        layer, reason = _cluster(extractor, clusters.get(node.index, ()), taken, target), ""
+        near = *tables.get(node.index, ()), *clusters.get(node.index, ())
+        layer, reason = _cluster(extractor, near, taken, target), ""
         if layer is None:
             layer, reason = _first_supported(matcher, extractor, node.index, taken, target)
         if layer is None:
@@ -87,7 +89,8 @@ def _cluster(extractor: Extractor, clusters: Sequence[Cluster], taken: set[int],
         graph, nodes = extractor.graph, cluster.nodes
         match = Match(CLUSTER, nodes[0], None, tuple(("function", i) for i in nodes[1:]))
         candidate = UnaryCandidate(str(match.result), graph.nodes[match.result].op, graph.value(cluster.root),
-                                   graph.value(match.result), cluster.function, cluster.args)
+                                   graph.value(match.result), cluster.function, cluster.args, cluster.table,
+                                   cluster.y_scale)
         if unsupported(candidate, target) is None:
             return Layer(match, candidate, (cluster.root,))
     return None

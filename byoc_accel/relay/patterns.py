@@ -47,10 +47,11 @@ _CLAMP = Stage("clamp", ("nn.relu", "clip"), repeat=True)
 _BIAS = Stage("affine", ("nn.bias_add", "add"), per_channel=True)
 _REQUANTIZE = Stage("requantize", ("qnn.requantize",), required=True)
 _NARROW = Stage("narrow", ("cast",))
-_TO_INT8 = Stage("narrow", ("cast",), required=True)
+_TO_INT8 = Stage("narrow", ("cast", "qnn.requantize"), required=True)
 
 POOLS = ("nn.max_pool2d", "nn.avg_pool2d", "nn.global_max_pool2d", "nn.global_avg_pool2d", "nn.max_pool1d",
          "nn.avg_pool1d", "nn.adaptive_avg_pool2d", "nn.adaptive_max_pool2d", "mean")
+TWO_OPERANDS = ("multiply", "divide", "subtract", "maximum", "minimum", "power", "qnn.mul", "qnn.subtract")
 VIEWS = ("reshape", "nn.batch_flatten", "squeeze", "expand_dims", "transpose", "layout_transform", "copy")
 
 PATTERNS: tuple[Pattern, ...] = (
@@ -70,6 +71,8 @@ PATTERNS: tuple[Pattern, ...] = (
     Pattern("pad", ("nn.pad",)),
     Pattern("upsample", ("nn.upsampling", "image.resize2d", "repeat")),
     Pattern("add", ("add",), (_CLAMP,)),
+    Pattern("two", TWO_OPERANDS),
+    Pattern("prelu", ("nn.prelu",)),
     Pattern("unary", ("nn.relu", "clip", "nn.leaky_relu", "sigmoid", "tanh", "exp", "abs", "negative")),
     Pattern("view", VIEWS),
     Pattern("boundary", ("qnn.quantize", "qnn.dequantize")),
@@ -123,7 +126,7 @@ class Matcher:
         node = self.graph.nodes[anchor]
         if node.constant or not node.inputs:
             return None
-        if pattern.name == "add" and any(self.graph.nodes[i].constant for i in node.inputs):
+        if pattern.name in ("add", "two") and any(self.graph.nodes[i].constant for i in node.inputs[:2]):
             return None
         if pattern.name == "scale" and scale_layout(self.graph, anchor) is None:
             return None
@@ -163,7 +166,7 @@ class Matcher:
         user = self.graph.single_use(last)
         if user is None or user in taken or self.graph.nodes[user].op not in stage.ops:
             return None
-        if stage.ops == ("cast",) and (self._dtype(last), self._dtype(user)) != ("int32", "int8"):
+        if self.graph.nodes[user].op == "cast" and (self._dtype(last), self._dtype(user)) != ("int32", "int8"):
             return None
         if stage.per_channel and per_channel_operand(self.graph, user, last, axis) is None:
             return None

@@ -13,6 +13,7 @@ from ..support.candidate import (
     BoundaryCandidate,
     ConcatCandidate,
     PadCandidate,
+    PreluCandidate,
     UnaryCandidate,
     UpsampleCandidate,
     ViewCandidate,
@@ -21,7 +22,8 @@ from .graph import Graph
 from .layers import Layer, Layers
 
 NO_ANCHOR = "no convolution, dense or pooling layer beside it; alone it is better left to the host"
-PASSIVE = (ViewCandidate, UnaryCandidate, BoundaryCandidate, ConcatCandidate, PadCandidate, UpsampleCandidate)
+PASSIVE = (ViewCandidate, UnaryCandidate, PreluCandidate, BoundaryCandidate, ConcatCandidate, PadCandidate,
+           UpsampleCandidate)
 LONELY = "it stands between the region's edge and the host, with nothing to compute before it"
 
 

@@ -22,6 +22,7 @@ from .candidate import (
     ConvCandidate,
     PadCandidate,
     PoolCandidate,
+    PreluCandidate,
     UnaryCandidate,
     UpsampleCandidate,
     Value,
@@ -143,14 +144,49 @@ def _add_pool(b: Builder, c: PoolCandidate) -> None:
     node = Pool(name, x, name, c.kind, c.kernel, c.strides, c.padding, c.count_include_pad, raw,
                 "nearest" if b.tflite and raw else "upward")
     b.emit(c, node, b.result(name, y_shape, b.scale_of(x)), views.from_perm(y_shape, perm))
+    if c.table is not None:
+        _add_table(b, c, name, views.from_perm(y_shape, perm))
 
 
 def _add_unary(b: Builder, c: UnaryCandidate) -> None:
     place = b.places[c.x.name]
+    if c.table is not None:
+        return _add_table(b, c, place.tensor, place.view)
     tensor = b.tensors[place.tensor]
     name = b.new_name(c.function)
     b.emit(c, Unary(name, place.tensor, name, c.function, c.args),
            b.result(name, tensor.shape, b.scale_of(place.tensor)), place.view)
+
+
+def _add_table(b: Builder, c: UnaryCandidate | PoolCandidate, x: str, view: View) -> None:
+    name = b.new_name("table")
+    scale = (c.y_scale.scale, c.y_scale.zero_point)
+    b.emit(c, Unary(name, x, name, "table", (), c.table), b.result(name, b.tensors[x].shape, scale), view)
+
+
+def _add_prelu(b: Builder, c: PreluCandidate) -> None:
+    """relu(x) + slope * min(x, 0): two tables, a depthwise 1x1, and a sum of which one operand is 0."""
+    place = b.places[c.x.name]
+    x, shape = place.tensor, b.tensors[place.tensor].shape
+    slopes = _by_channel(c.slopes, c.x, shape, place.view)
+    if slopes is None:
+        b.conflict(c.name, c.x.name, "its slopes differ along height or width")
+        return b.stand_in(c.y)
+    high, low, sloped, total = (b.new_name(kind) for kind in ("relu", "clip", "scale", "add"))
+    b.emit(c, Unary(high, x, high, "relu"), b.result(high, shape, None), place.view)
+    b.emit(c, Unary(low, x, low, "clip", (-math.inf, 0.0)), b.result(low, shape, None), place.view)
+    b.emit(c, Conv2d(sloped, low, sloped, slopes.reshape(-1, 1, 1, 1), groups=shape[3]),
+           b.result(sloped, shape, None), place.view)
+    b.emit(c, Add(total, high, sloped, total), b.result(total, shape, None), place.view)
+
+
+def _by_channel(array: np.ndarray, value: Value, shape: tuple[int, ...], view: View) -> np.ndarray | None:
+    """`array`, which broadcasts to the host value, per channel of its device tensor; None when positions differ."""
+    host = np.broadcast_to(array, value.shape).reshape(-1)
+    device = np.empty_like(host)
+    device[views.offsets(view)] = host
+    rows = device.reshape(-1, shape[3])
+    return rows[0] if (rows == rows[:1]).all() else None
 
 
 def _add_boundary(b: Builder, c: BoundaryCandidate) -> None:
@@ -172,6 +208,7 @@ def _add_view(b: Builder, c: ViewCandidate) -> None:
 
 
 _ADD = {ConvCandidate: _add_conv, AddCandidate: _add_add, PoolCandidate: _add_pool, UnaryCandidate: _add_unary,
+        PreluCandidate: _add_prelu,
         ConcatCandidate: add_concat, PadCandidate: add_pad, UpsampleCandidate: add_upsample,
         ViewCandidate: _add_view, BoundaryCandidate: _add_boundary}
 

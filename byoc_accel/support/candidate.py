@@ -97,7 +97,7 @@ class ConvCandidate:
 
 @dataclass(frozen=True)
 class AddCandidate:
-    """x1 + x2 of two computed tensors, and clamping. Scales are for qnn.add only."""
+    """x1 + x2 (or another operation of `op`) of two computed tensors, and clamping. Scales are for qnn.add only."""
 
     name: str
     op: str
@@ -190,7 +190,8 @@ class PoolCandidate:
     """Pooling over the spatial axes. kernel None: all of the input. kind: "max" | "avg".
 
     layout as in ConvCandidate. raw: cast(int32) -> average -> cast(int8). padding is as the host computes with
-    it, including what ceil_mode adds; ceil_excess says that this changed the divisor of an average.
+    it, including what ceil_mode adds; ceil_excess says that this changed the divisor of an average. table: int8 (256,),
+    what a requantize in place of the last cast makes of the averages, at y_scale.
     """
 
     name: str
@@ -207,6 +208,8 @@ class PoolCandidate:
     ceil_excess: bool = False
     raw: bool = False
     out_layout: str = ""
+    table: np.ndarray | None = None
+    y_scale: Scale | None = None
 
     @property
     def inputs(self) -> tuple[Value, ...]:
@@ -215,7 +218,11 @@ class PoolCandidate:
 
 @dataclass(frozen=True)
 class UnaryCandidate:
-    """An elementwise function of region.functions, by name; `function` is None when the table has none."""
+    """An elementwise function of region.functions, by name; `function` is None when the table has none.
+
+    table: int8 (256,), the host's results for the stored integers -128..127, whose scale is y_scale; `function` is
+    only a name then.
+    """
 
     name: str
     op: str
@@ -223,6 +230,23 @@ class UnaryCandidate:
     y: Value
     function: str | None
     args: tuple[float, ...] = ()
+    table: np.ndarray | None = None
+    y_scale: Scale | None = None
+
+    @property
+    def inputs(self) -> tuple[Value, ...]:
+        return (self.x,)
+
+
+@dataclass(frozen=True)
+class PreluCandidate:
+    """x where x > 0, else slope * x. slopes: float32 in a shape that broadcasts to x; None when no constant."""
+
+    name: str
+    op: str
+    x: Value
+    y: Value
+    slopes: np.ndarray | None
 
     @property
     def inputs(self) -> tuple[Value, ...]:
@@ -276,5 +300,5 @@ class OtherCandidate:
 
 
 Candidate = Union[ConvCandidate, AddCandidate, ConcatCandidate, PadCandidate, UpsampleCandidate, PoolCandidate,
-                  UnaryCandidate, ViewCandidate, BoundaryCandidate, OtherCandidate]
+                  UnaryCandidate, PreluCandidate, ViewCandidate, BoundaryCandidate, OtherCandidate]
 ANCHORS = (ConvCandidate, AddCandidate, PoolCandidate)

@@ -23,6 +23,7 @@ from .candidate import (
     ConvCandidate,
     PadCandidate,
     PoolCandidate,
+    PreluCandidate,
     Scale,
     UnaryCandidate,
     UpsampleCandidate,
@@ -190,11 +191,12 @@ def symmetric_weights(c: ConvCandidate, target: Target) -> str | None:
     return None
 
 
-def constant_scales(c: ConvCandidate | AddCandidate | ConcatCandidate | BoundaryCandidate,
-                    target: Target) -> str | None:
+def constant_scales(c: Candidate, target: Target) -> str | None:
     """Scales are finite constants above 0, one per tensor, and zero points are constants of -128 to 127."""
     if isinstance(c, BoundaryCandidate):
         scales = {"tensor": c.scale}
+    elif isinstance(c, (UnaryCandidate, PoolCandidate)):
+        scales = {} if c.table is None else {"result": c.y_scale}
     elif isinstance(c, AddCandidate):
         scales = {"left operand": c.x1_scale, "right operand": c.x2_scale, "result": c.y_scale}
     elif isinstance(c, ConcatCandidate):
@@ -294,6 +296,17 @@ def equal_shapes(c: AddCandidate, target: Target) -> str | None:
     return None if 1 <= len(c.x1.shape) <= 4 else f"rank {len(c.x1.shape)}"
 
 
+def only_sums(c: AddCandidate, target: Target) -> str | None:
+    """Of two computed tensors the accelerator has only the sum. Products and differences with a constant, scalar or
+    per channel, are layers."""
+    return f"{c.op} of {c.x1.shape} and {c.x2.shape}"
+
+
+def constant_slopes(c: PreluCandidate, target: Target) -> str | None:
+    """The slopes of a PReLU are constants, one per channel; it runs as relu(x) + slope * min(x, 0)."""
+    return "they are computed at run time" if c.slopes is None else None
+
+
 def requantize_arithmetic(c: AddCandidate | ConcatCandidate, target: Target) -> str | None:
     """A quantized add or concatenation requantizes in int64 arithmetic, rounding half up or half away from zero."""
     if c.rounding is None:
@@ -354,7 +367,10 @@ def raw_average(c: PoolCandidate, target: Target) -> str | None:
 
 
 def known_function(c: UnaryCandidate, target: Target) -> str | None:
-    """Elementwise functions are {functions}; on int8 only clip and relu."""
+    """Elementwise functions are {functions}; on int8 clip and relu, and by a table that the host computes whatever
+    makes one int8 tensor of another and scalar constants."""
+    if c.table is not None:
+        return None
     if c.function not in FUNCTIONS:
         return f"{c.op}"
     if c.x.dtype == "int8" and c.function != "clip":

@@ -12,6 +12,7 @@ from .candidate import (
     OtherCandidate,
     PadCandidate,
     PoolCandidate,
+    PreluCandidate,
     UnaryCandidate,
     UpsampleCandidate,
     ViewCandidate,
@@ -29,9 +30,10 @@ CONCAT = (rules.concat_axis, rules.addressable)
 PAD = (rules.static_shapes, rules.supported_dtypes, rules.pad_form, rules.addressable)
 UPSAMPLE = (rules.static_shapes, rules.supported_dtypes, rules.upsample_form, rules.addressable)
 POOL = (rules.static_shapes, rules.supported_dtypes, rules.known_layout, rules.kernel_size, rules.pool_window,
-        rules.raw_average, rules.addressable)
-UNARY = (rules.static_shapes, rules.supported_dtypes, rules.known_function, rules.clip_bounds,
+        rules.raw_average, rules.constant_scales, rules.addressable)
+UNARY = (rules.static_shapes, rules.supported_dtypes, rules.known_function, rules.constant_scales, rules.clip_bounds,
          rules.rank_of_elementwise, rules.addressable)
+PRELU = (rules.constant_slopes, rules.rank_of_elementwise, rules.addressable)
 VIEW = (rules.static_shapes, rules.supported_dtypes, rules.keeps_elements, rules.addressable)
 BOUNDARY = (rules.static_shapes, rules.boundary_dtypes, rules.constant_scales, rules.rank_of_elementwise,
             rules.addressable)
@@ -45,13 +47,15 @@ TABLE: dict[str, tuple[rules.Constraint, ...]] = {
     "quantized transposed convolution": INT8 + TRANSPOSED + QUANTIZED, "add": FLOAT + ADD,
     "quantized add": INT8 + ADD + QUANTIZED_ADD, "concatenation": FLOAT + CONCAT,
     "quantized concatenation": INT8 + CONCAT + QUANTIZED_ADD, "padding": PAD, "upsampling": UPSAMPLE,
-    "pooling": POOL, "elementwise": UNARY, "reshape and transpose": VIEW,
+    "pooling": POOL, "elementwise": UNARY, "PReLU": FLOAT + PRELU,
+    "arithmetic of two computed tensors": (rules.only_sums,), "reshape and transpose": VIEW,
     "quantize and dequantize": BOUNDARY}
 
 
 #: Title without "quantized" by type; a convolution's says more.
 KINDS = {AddCandidate: "add", ConcatCandidate: "concatenation", PadCandidate: "padding",
          UpsampleCandidate: "upsampling", PoolCandidate: "pooling", UnaryCandidate: "elementwise",
+         PreluCandidate: "PReLU",
          ViewCandidate: "reshape and transpose", BoundaryCandidate: "quantize and dequantize"}
 
 
@@ -60,6 +64,8 @@ def kind(candidate: Candidate) -> str:
     title = KINDS.get(type(candidate), "")
     if isinstance(candidate, ConvCandidate):
         title = ("transposed " if candidate.transposed else "") + ("convolution" if candidate.layout else "dense")
+    if isinstance(candidate, AddCandidate) and not candidate.op.endswith("add"):
+        return "arithmetic of two computed tensors"
     return f"quantized {title}" if getattr(candidate, "quantized", False) else title
 
 

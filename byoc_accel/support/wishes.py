@@ -102,6 +102,8 @@ def _asked(c: Candidate, y: Wish) -> list[tuple[Value, Wish]]:
             shape = dense_shape(c.x.shape, 1)
             return [(c.x, Wish(shape, views.row_major(math.prod(shape)), scale))]
         return [(c.x, _laid_out(c.x, c.layout, scale))]
+    if getattr(c, "table", None) is not None:
+        y = replace(y, scale=None)  # that of the result says nothing about the operand
     if isinstance(c, PoolCandidate) or (isinstance(c, UpsampleCandidate) and c.layout):
         return [(c.x, _laid_out(c.x, c.layout, y.scale))]
     if isinstance(c, AddCandidate):

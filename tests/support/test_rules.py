@@ -16,6 +16,7 @@ from byoc_accel.support.candidate import (
     OtherCandidate,
     PadCandidate,
     PoolCandidate,
+    PreluCandidate,
     Requantize,
     Scale,
     UnaryCandidate,
@@ -56,7 +57,10 @@ QCONCAT = ConcatCandidate("k", "qnn.concatenate", (value((4,), "int8"),) * 2, va
                           (Scale(0.1, 0), Scale(0.2, 1)), Scale(0.3, 2))
 PAD = PadCandidate("d", "nn.pad", value((1, 4)), value((1, 6)), ((0, 0), (1, 1)), 0.0)
 UP = UpsampleCandidate("s", "image.resize2d", value((1, 3, 3, 2)), value((1, 6, 9, 2)), "NHWC")
-GOOD = (TRANSPOSED, CONCAT, QCONCAT, PAD, UP, EDGE, CONV, QCONV, DENSE, ADD, QADD, POOL, UNARY, VIEW)
+PRELU = PreluCandidate("r", "nn.prelu", value((1, 4)), value((1, 4)), np.arange(4, dtype="float32"))
+TABLE = replace(UNARY, op="qnn.requantize", function="table", x=value((4,), "int8"), y=value((4,), "int8"),
+                table=np.arange(-128, 128).astype("int8"), y_scale=Scale(0.1, 3))
+GOOD = (PRELU, TABLE, TRANSPOSED, CONCAT, QCONCAT, PAD, UP, EDGE, CONV, QCONV, DENSE, ADD, QADD, POOL, UNARY, VIEW)
 
 
 def requantize(**changes: object) -> Candidate:
@@ -113,6 +117,9 @@ BROKEN = [
     (replace(UNARY, x=value((1, 4), "int8"), y=value((1, 4), "int8")), "of stored integers"),
     (replace(UNARY, x=value(()), y=value(())), "a scalar"),
     (replace(UNARY, function="clip", args=(-200.0, 0.0), x=value((4,), "int8"), y=value((4,), "int8")), "-200"),
+    (replace(PRELU, slopes=None), "computed at run time"),
+    (replace(ADD, op="multiply"), "multiply of (1, 4) and (1, 4)"),
+    (replace(TABLE, y_scale=Scale(None, 3)), "result has scale that is no scalar constant"),
     (replace(TRANSPOSED, groups=2), "2 groups"),
     (replace(TRANSPOSED, dilation=(2, 1)), "dilation (2, 1)"),
     (replace(CONCAT, axis=2), "axis 2 of (1, 7)"),
