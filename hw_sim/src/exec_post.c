@@ -2,7 +2,6 @@
 #include <string.h>
 
 #include "exec.h"
-#include "fixed.h"
 
 enum { COLUMNS = WIA_KERNEL_COLUMNS, SHIFT_MIN = 1, SHIFT_MAX = 62, LEFT_SHIFT_MAX = 23 };
 #define MULTIPLIER_END 0x80000000u
@@ -141,99 +140,26 @@ static int check_operands(wia_sim_t *sim, work_t *work)
     return WIA_SIM_OK;
 }
 
-/* Maximum of the window at `a`, per channel. */
-static void maximum(const wia_sim_t *sim, const int8_t *a, uint32_t columns, int32_t v[COLUMNS])
-{
-    const wia_pgeo_t *geo = &sim->core.pgeo;
-    int8_t best[COLUMNS];
-    uint32_t x, y, column;
-
-    memcpy(best, a, columns);
-    for (y = 0; y < geo->window_y; y++)
-        for (x = 0; x < geo->window_x; x++) {
-            const int8_t *from = a + (size_t)y * geo->window_y_stride + (size_t)x * geo->window_x_stride;
-
-            for (column = 0; column < columns; column++)
-                best[column] = from[column] > best[column] ? from[column] : best[column];
-        }
-    for (column = 0; column < columns; column++)
-        v[column] = best[column];
-}
-
-/* Bias, requantize, zero point, clamp. The switch is outside of the loops: one of them per rounding. */
-static void scale(const wia_core_t *core, uint32_t columns, int32_t v[COLUMNS])
-{
-    const wia_par_t *par = &core->par;
-    uint32_t column;
-
-#define WIA_SCALE_LOOP(rounded)                                                                              \
-    for (column = 0; column < columns; column++)                                                             \
-        v[column] = wia_fixed_clamp(rounded(wia_fixed_wrap((int64_t)v[column] + core->bias[column]),          \
-                                            core->multiplier[column], core->shift[column]) + par->zero_point, \
-                                    par->clamp_low, par->clamp_high)
-    switch (par->rounding) {
-    case WIA_ROUNDING_UPWARD: WIA_SCALE_LOOP(wia_fixed_upward); break;
-    case WIA_ROUNDING_NEAREST: WIA_SCALE_LOOP(wia_fixed_nearest); break;
-    case WIA_ROUNDING_TRUNCATE: WIA_SCALE_LOOP(wia_fixed_truncate); break;
-    default: WIA_SCALE_LOOP(wia_fixed_double); break;
-    }
-#undef WIA_SCALE_LOOP
-}
-
-static void add_residual(const wia_addp_t *addp, const int8_t *r, uint32_t columns, int32_t v[COLUMNS])
-{
-    int32_t factor = (int32_t)1 << addp->left_shift;
-    uint32_t column;
-
-    for (column = 0; column < columns; column++) {
-        int64_t a = wia_fixed_requantize((v[column] - addp->zero_point_a) * factor, addp->multiplier_a, addp->shift_a,
-                                         addp->rounding);
-        int64_t b = wia_fixed_requantize((r[column] - addp->zero_point_b) * factor, addp->multiplier_b, addp->shift_b,
-                                         addp->rounding);
-        int64_t sum = wia_fixed_requantize(wia_fixed_wrap(a + b), addp->multiplier_out, addp->shift_out,
-                                           addp->rounding);
-
-        v[column] = wia_fixed_clamp(sum + addp->zero_point_out, addp->clamp_low, addp->clamp_high);
-    }
-}
-
-static void position(const wia_sim_t *sim, const work_t *work, const int8_t *a, const int8_t *r, const int32_t *acc,
-                     int8_t *out)
-{
-    const wia_core_t *core = &sim->core;
-    uint32_t column, columns = work->fields.columns;
-    int32_t v[COLUMNS];
-
-    if (acc == NULL)
-        maximum(sim, a, columns, v);
-    else
-        memcpy(v, acc, columns * sizeof *acc);
-    scale(core, columns, v);
-    if (work->fields.residual)
-        add_residual(&core->addp, r, columns, v);
-    for (column = 0; column < columns; column++)
-        out[column] = work->fields.table ? core->table[v[column] + 128] : (int8_t)v[column];
-}
-
-/* Positions one after the other: each reads all of its operands before it writes. */
 static void compute(wia_sim_t *sim, const work_t *work)
 {
-    const wia_pgeo_t *geo = &sim->core.pgeo;
-    /* Operands that are not used stay where they are: their steps may lead anywhere. */
-    size_t a_x_step = work->fields.source_sram ? geo->a_x_step : 0u;
-    size_t a_y_step = work->fields.source_sram ? geo->a_y_step : 0u;
-    size_t r_x_step = work->fields.residual ? geo->r_x_step : 0u;
-    size_t r_y_step = work->fields.residual ? geo->r_y_step : 0u;
-    const int32_t *acc = work->acc;
-    size_t x, y;
+    const wia_core_t *core = &sim->core;
+    const wia_post_t *post = &work->fields;
+    wia_post_pass_t pass;
 
-    for (y = 0; y < geo->height; y++)
-        for (x = 0; x < geo->width; x++) {
-            position(sim, work, work->a + y * a_y_step + x * a_x_step, work->r + y * r_y_step + x * r_x_step, acc,
-                     work->out + y * geo->out_y_step + x * geo->out_x_step);
-            if (acc != NULL)
-                acc += sim->acc_stride;
-        }
+    pass.acc = work->acc;
+    pass.acc_stride = sim->acc_stride;
+    pass.a = work->a;
+    pass.r = post->residual ? work->r : NULL;
+    pass.out = work->out;
+    pass.columns = post->columns;
+    pass.geo = &core->pgeo;
+    pass.par = &core->par;
+    pass.bias = core->bias;
+    pass.multiplier = core->multiplier;
+    pass.shift = core->shift;
+    pass.addp = &core->addp;
+    pass.table = post->table ? core->table : NULL;
+    sim->kernel->post(&pass);
 }
 
 int wia_exec_post(wia_sim_t *sim, const uint8_t *bytes)
