@@ -8,34 +8,54 @@
 #include <stddef.h>
 #include <string.h>
 
+#define UNROLL _Pragma("GCC unroll 4") /* so that sums stay in registers */
 #define AVX2 __attribute__((target("avx2")))
 #define AVX2_INLINE static inline __attribute__((target("avx2"), always_inline))
 
-enum { PAIRS = WIA_KERNEL_LANES / 2 };
+enum { PAIRS = WIA_KERNEL_LANES / 2, BLOCK = 4 };
 
 /* Weights of two lanes side by side, for every column; zero beyond lanes and columns in use. */
 typedef struct {
     int16_t pair[PAIRS][WIA_KERNEL_COLUMNS][2];
 } pairs_t;
 
-AVX2 static void pack_pairs(const wia_pass_t *pass, pairs_t *out)
+/* Two rows of sixteen columns side by side; `high` may be zeros. */
+AVX2_INLINE void pack_rows(int16_t to[16][2], __m128i low, __m128i high)
+{
+    _mm256_storeu_si256((__m256i *)(void *)to[0], _mm256_cvtepi8_epi16(_mm_unpacklo_epi8(low, high)));
+    _mm256_storeu_si256((__m256i *)(void *)to[8], _mm256_cvtepi8_epi16(_mm_unpackhi_epi8(low, high)));
+}
+
+AVX2_INLINE __m128i load_row(const int8_t *at)
+{
+    return _mm_loadu_si128((const __m128i *)(const void *)at);
+}
+
+AVX2 static void pack_any(const wia_pass_t *pass, pairs_t *out)
 {
     int8_t rows[WIA_KERNEL_LANES + 1][WIA_KERNEL_COLUMNS];
-    uint32_t lane, half, pairs = (pass->lanes + 1u) / 2u;
+    uint32_t lane, half;
 
     memset(rows, 0, sizeof rows);
     for (lane = 0; lane < pass->lanes; lane++)
         memcpy(rows[lane], pass->weights + (size_t)lane * pass->columns, pass->columns);
-    for (lane = 0; lane < pairs; lane++)
-        for (half = 0; half < 2; half++) {
-            __m128i a = _mm_loadu_si128((const __m128i *)(const void *)(rows[2u * lane] + 16u * half));
-            __m128i b = _mm_loadu_si128((const __m128i *)(const void *)(rows[2u * lane + 1u] + 16u * half));
-            __m256i low = _mm256_cvtepi8_epi16(_mm_unpacklo_epi8(a, b));
-            __m256i high = _mm256_cvtepi8_epi16(_mm_unpackhi_epi8(a, b));
+    for (lane = 0; lane < pass->lanes; lane += 2u)
+        for (half = 0; half < 32u; half += 16u)
+            pack_rows(out->pair[lane / 2u] + half, load_row(rows[lane] + half), load_row(rows[lane + 1u] + half));
+}
 
-            _mm256_storeu_si256((__m256i *)(void *)out->pair[lane][16u * half], low);
-            _mm256_storeu_si256((__m256i *)(void *)out->pair[lane][16u * half + 8u], high);
-        }
+AVX2 static void pack_pairs(const wia_pass_t *pass, pairs_t *out)
+{
+    uint32_t lane;
+
+    if (pass->columns != 16u) {
+        pack_any(pass, out);
+        return;
+    }
+    for (lane = 0; lane + 1u < pass->lanes; lane += 2u)
+        pack_rows(out->pair[lane / 2u], load_row(pass->weights + 16u * lane), load_row(pass->weights + 16u * lane + 16u));
+    if (lane < pass->lanes)
+        pack_rows(out->pair[lane / 2u], load_row(pass->weights + 16u * lane), _mm_setzero_si128());
 }
 
 /* All ones in the first `used` of eight 32-bit elements. */
@@ -49,53 +69,86 @@ AVX2_INLINE __m256i load_pairs(const pairs_t *weights, uint32_t pair, uint32_t c
     return _mm256_loadu_si256((const __m256i *)(const void *)weights->pair[pair][column]);
 }
 
-AVX2_INLINE void add_eight(int32_t *acc, __m256i sum, __m256i mask, int accumulate)
+AVX2_INLINE void add_eight(int32_t *acc, __m256i sum, uint32_t used, int accumulate)
 {
     if (accumulate)
         sum = _mm256_add_epi32(sum, _mm256_loadu_si256((const __m256i *)(const void *)acc));
-    _mm256_maskstore_epi32(acc, mask, sum);
+    if (used >= 8u)
+        _mm256_storeu_si256((__m256i *)(void *)acc, sum);
+    else if (used > 0u)
+        _mm256_maskstore_epi32(acc, column_mask(used), sum);
 }
 
-AVX2_INLINE void conv_position(const int8_t *ifm, const pairs_t *weights, uint32_t first, uint32_t pairs,
-                               __m256i *low, __m256i *high)
+/* Sixteen columns, of which the first `used` are in use. */
+AVX2_INLINE void add_sixteen(int32_t *acc, __m256i low, __m256i high, uint32_t used, int accumulate)
 {
-    __m256i sum_low = _mm256_setzero_si256(), sum_high = _mm256_setzero_si256();
-    uint32_t group, pair;
+    add_eight(acc, low, used, accumulate);
+    add_eight(acc + 8, high, used > 8u ? used - 8u : 0u, accumulate);
+}
 
-    for (group = 0; group < pairs; group += 8u) {
-        __m128i bytes = _mm_loadu_si128((const __m128i *)(const void *)(ifm + 2u * group));
-        __m256i words = _mm256_cvtepi8_epi16(bytes);
+/* Positions of a pass, one after the other. */
+typedef struct {
+    const wia_pass_t *pass;
+    const int8_t *row;
+    uint32_t x;
+} walk_t;
 
-        for (pair = 0; pair < 8u && group + pair < pairs; pair++) {
-            __m256i both = _mm256_permutevar8x32_epi32(words, _mm256_set1_epi32((int)pair));
+AVX2_INLINE const int8_t *next_position(walk_t *walk)
+{
+    const int8_t *at = walk->row + (size_t)walk->x * walk->pass->x_step;
 
-            sum_low = _mm256_add_epi32(
-                sum_low, _mm256_madd_epi16(both, load_pairs(weights, group + pair, first)));
-            sum_high = _mm256_add_epi32(
-                sum_high, _mm256_madd_epi16(both, load_pairs(weights, group + pair, first + 8u)));
+    if (++walk->x == walk->pass->width) {
+        walk->x = 0u;
+        walk->row += walk->pass->y_step;
+    }
+    return at;
+}
+
+/* `count` positions, at most BLOCK: each pair of weights is loaded once for all of them. */
+AVX2_INLINE void conv_block(walk_t *walk, const pairs_t *weights, uint32_t first, uint32_t pairs, uint32_t count,
+                            int32_t *acc)
+{
+    int16_t words[BLOCK][WIA_KERNEL_LANES];
+    __m256i low[BLOCK], high[BLOCK];
+    uint32_t i, pair, half;
+
+UNROLL
+    for (i = 0; i < count; i++) {
+        const int8_t *ifm = next_position(walk);
+
+        for (half = 0; half < pairs; half += 8u)
+            _mm256_storeu_si256((__m256i *)(void *)(words[i] + 2u * half), _mm256_cvtepi8_epi16(load_row(ifm + 2u * half)));
+        low[i] = high[i] = _mm256_setzero_si256();
+    }
+    for (pair = 0; pair < pairs; pair++) {
+        __m256i weights_low = load_pairs(weights, pair, first), weights_high = load_pairs(weights, pair, first + 8u);
+
+UNROLL
+        for (i = 0; i < count; i++) {
+            int32_t two;
+            __m256i both;
+
+            memcpy(&two, words[i] + 2u * pair, sizeof two);
+            both = _mm256_set1_epi32(two);
+            low[i] = _mm256_add_epi32(low[i], _mm256_madd_epi16(both, weights_low));
+            high[i] = _mm256_add_epi32(high[i], _mm256_madd_epi16(both, weights_high));
         }
     }
-    *low = sum_low;
-    *high = sum_high;
+UNROLL
+    for (i = 0; i < count; i++, acc += walk->pass->acc_stride)
+        add_sixteen(acc, low[i], high[i], walk->pass->columns - first, walk->pass->accumulate);
 }
 
 AVX2_INLINE void conv_chunk(const wia_pass_t *pass, const pairs_t *weights, uint32_t first, uint32_t pairs)
 {
-    uint32_t x, y, used = pass->columns - first;
-    __m256i mask_low = column_mask(used), mask_high = column_mask(used > 8u ? used - 8u : 0u);
+    uint32_t left = pass->width * pass->height;
     int32_t *acc = pass->acc + first;
+    walk_t walk = {pass, pass->ifm, 0u};
 
-    for (y = 0; y < pass->height; y++) {
-        const int8_t *ifm = pass->ifm + (size_t)y * pass->y_step;
-
-        for (x = 0; x < pass->width; x++, ifm += pass->x_step, acc += pass->acc_stride) {
-            __m256i low, high;
-
-            conv_position(ifm, weights, first, pairs, &low, &high);
-            add_eight(acc, low, mask_low, pass->accumulate);
-            add_eight(acc + 8, high, mask_high, pass->accumulate);
-        }
-    }
+    for (; left >= BLOCK; left -= BLOCK, acc += (size_t)BLOCK * pass->acc_stride)
+        conv_block(&walk, weights, first, pairs, BLOCK, acc);
+    for (; left > 0u; left--, acc += pass->acc_stride)
+        conv_block(&walk, weights, first, pairs, 1u, acc);
 }
 
 AVX2 static void conv(const wia_pass_t *pass)
@@ -135,7 +188,6 @@ AVX2_INLINE void dwc_position(const wia_pass_t *pass, const int8_t *ifm, const p
 AVX2 static void dwc_chunk(const wia_pass_t *pass, const pairs_t *weights, uint32_t first)
 {
     uint32_t x, y, used = pass->columns - first;
-    __m256i mask_low = column_mask(used), mask_high = column_mask(used > 8u ? used - 8u : 0u);
     int32_t *acc = pass->acc + first;
 
     for (y = 0; y < pass->height; y++) {
@@ -145,8 +197,7 @@ AVX2 static void dwc_chunk(const wia_pass_t *pass, const pairs_t *weights, uint3
             __m256i low, high;
 
             dwc_position(pass, ifm, weights, first, &low, &high);
-            add_eight(acc, low, mask_low, pass->accumulate);
-            add_eight(acc + 8, high, mask_high, pass->accumulate);
+            add_sixteen(acc, low, high, used, pass->accumulate);
         }
     }
 }
