@@ -211,7 +211,8 @@ static void catch_up(wia_sim_t *sim)
             wia_wtab_t wtab;
 
             wia_decode_wtab(&wtab, bytes);
-            wia_lanes_set_table(&sim->lanes, bytes + WIA_BYTES_WTAB, wtab.centre, wtab.masks != 0u, offset == replay->wtab);
+            wia_lanes_set_table(&sim->lanes, bytes + WIA_BYTES_WTAB, wtab.centre, wtab.masks != 0u,
+                                offset == replay->wtab);
         } else if (bytes[0] == WIA_OP_CONV || bytes[0] == WIA_OP_DWC) {
             wia_conv_t work;
 

@@ -87,7 +87,7 @@ static int64_t available(const wia_sim_t *sim, int64_t issue)
     return issue + (int64_t)sim->target.fetch_latency_cycles + 1;
 }
 
-/* Issue the words of the next `bytes` bytes and free all that are wholly taken by a consumer that waits since `begin`. */
+/* Issue the words of the next `bytes` bytes and free those that a consumer, which waits since `begin`, takes wholly. */
 static void issue_words(wia_sim_t *sim, wia_sim_counters_t *counters, uint64_t bytes, int64_t begin)
 {
     wia_fetch_t *fetch = &sim->timing.fetch;
@@ -156,7 +156,8 @@ static bool foresee(wia_sim_t *sim, const wia_fetch_t *fetch, uint32_t words, is
     return words == 0u;
 }
 
-int64_t wia_fetch_take_items(wia_sim_t *sim, wia_sim_counters_t *counters, const wia_fetch_items_t *items, int64_t begin)
+int64_t wia_fetch_take_items(wia_sim_t *sim, wia_sim_counters_t *counters, const wia_fetch_items_t *items,
+                             int64_t begin)
 {
     wia_fetch_t *fetch = &sim->timing.fetch;
     uint32_t width = sim->target.fetch_bytes_per_cycle, before = fetch->left, bytes = items->bytes - before;

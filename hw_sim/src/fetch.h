@@ -1,7 +1,7 @@
 /* fetch.h: the program fetch of the scoreboard: when words are issued, and when their bytes can be used.
  *
  * What matters of the FIFO is when its slots became free, in the order of the words. They are kept as runs of words, of
- * which word i of a run became free at `at` + i at the latest and word 0 exactly at `at`. As one word is issued a cycle,
+ * which word i of a run became free at `at` + i at the latest and word 0 exactly at `at`. One word is issued a cycle, so
  * the issue of word i of a run is max(issue of the word before, + 1, at) + i, whatever the exact times are.
  */
 #ifndef WIA_SIM_FETCH_H
@@ -48,9 +48,10 @@ void wia_fetch_reset(wia_sim_t *sim);
  * word as they become available, which frees their FIFO slots. Result: the cycle in which it has the last one. */
 int64_t wia_fetch_take(wia_sim_t *sim, wia_sim_counters_t *counters, uint64_t bytes, int64_t begin);
 
-/* A consumer takes items, one a cycle or as their bytes come, in one step: the cycle in which it has the last one. Nothing
- * happens and the result is WIA_FETCH_UNKNOWN if a formula for all of them together does not hold. */
-int64_t wia_fetch_take_items(wia_sim_t *sim, wia_sim_counters_t *counters, const wia_fetch_items_t *items, int64_t begin);
+/* A consumer takes items, one a cycle or as their bytes come, in one step: the cycle in which it has the last one.
+ * Nothing happens and the result is WIA_FETCH_UNKNOWN if a formula for all of them together does not hold. */
+int64_t wia_fetch_take_items(wia_sim_t *sim, wia_sim_counters_t *counters, const wia_fetch_items_t *items,
+                             int64_t begin);
 
 /* Words that the fetch unit asks for beyond the consumed ones, up to cycle `until`: they are dropped. */
 void wia_fetch_run_ahead(wia_sim_t *sim, wia_sim_counters_t *counters, int64_t until);

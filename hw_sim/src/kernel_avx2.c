@@ -53,7 +53,8 @@ AVX2 static void pack_pairs(const wia_pass_t *pass, pairs_t *out)
         return;
     }
     for (lane = 0; lane + 1u < pass->lanes; lane += 2u)
-        pack_rows(out->pair[lane / 2u], load_row(pass->weights + 16u * lane), load_row(pass->weights + 16u * lane + 16u));
+        pack_rows(out->pair[lane / 2u], load_row(pass->weights + 16u * lane),
+                  load_row(pass->weights + 16u * lane + 16u));
     if (lane < pass->lanes)
         pack_rows(out->pair[lane / 2u], load_row(pass->weights + 16u * lane), _mm_setzero_si128());
 }
@@ -117,7 +118,8 @@ UNROLL
         const int8_t *ifm = next_position(walk);
 
         for (half = 0; half < pairs; half += 8u)
-            _mm256_storeu_si256((__m256i *)(void *)(words[i] + 2u * half), _mm256_cvtepi8_epi16(load_row(ifm + 2u * half)));
+            _mm256_storeu_si256((__m256i *)(void *)(words[i] + 2u * half),
+                                _mm256_cvtepi8_epi16(load_row(ifm + 2u * half)));
         low[i] = high[i] = _mm256_setzero_si256();
     }
     for (pair = 0; pair < pairs; pair++) {

@@ -77,7 +77,7 @@ AVX2_INLINE __m256i decode_block(wia_lanes_t *lanes, uint32_t lane, uint32_t col
     __m256i live = load(lanes->live + column), idle = load(lanes->idle + lane);
     __m256i active = active_lanes(lanes, lane, column);
     __m256i next = load(lanes->next + lane), after = load(lanes->after + lane), held = load(lanes->held + lane);
-    __m256i entry, extra, length, kind, base, negative, value;
+    __m256i entry, extra, length, kept, kind, base, negative, value;
 
     *at = top_up(*at, active, &next, &after, &held);
     entry = _mm256_i32gather_epi32((const int *)(const void *)lanes->table,
@@ -89,11 +89,12 @@ AVX2_INLINE __m256i decode_block(wia_lanes_t *lanes, uint32_t lane, uint32_t col
     kind = _mm256_and_si256(_mm256_srli_epi32(entry, 20), _mm256_set1_epi32(3));
     base = _mm256_srli_epi32(entry, 24);
 
-    store(lanes->next + lane, _mm256_or_si256(_mm256_sllv_epi32(next, length),
-                                              _mm256_srlv_epi32(after, _mm256_sub_epi32(_mm256_set1_epi32(32), length))));
+    kept = _mm256_sub_epi32(_mm256_set1_epi32(32), length);
+    store(lanes->next + lane, _mm256_or_si256(_mm256_sllv_epi32(next, length), _mm256_srlv_epi32(after, kept)));
     store(lanes->after + lane, _mm256_sllv_epi32(after, length));
     store(lanes->held + lane, _mm256_sub_epi32(held, length));
-    store(lanes->idle + lane, _mm256_blendv_epi8(idle, count_zeros(active, kind, _mm256_add_epi32(base, extra), idle), live));
+    idle = _mm256_blendv_epi8(idle, count_zeros(active, kind, _mm256_add_epi32(base, extra), idle), live);
+    store(lanes->idle + lane, idle);
 
     /* A negative value is the complement of its magnitude - 1. */
     negative = _mm256_sub_epi32(_mm256_setzero_si256(), _mm256_and_si256(extra, one));

@@ -27,7 +27,7 @@ AVX512_INLINE __mmask16 active_lanes(const wia_lanes_t *lanes, uint32_t lane, ui
 AVX512_INLINE __m512i decode_block(wia_lanes_t *lanes, uint32_t lane, uint32_t column, const uint8_t **at)
 {
     const __m512i all = _mm512_set1_epi32(32), one = _mm512_set1_epi32(1), ones = _mm512_set1_epi32(-1);
-    __mmask16 live = live_columns(lanes, column), active = active_lanes(lanes, lane, column), asks, is_value, waits;
+    __mmask16 live = live_columns(lanes, column), active = active_lanes(lanes, lane, column), asks, is_value, waits, run;
     __m512i next = _mm512_loadu_si512(lanes->next + lane), after = _mm512_loadu_si512(lanes->after + lane);
     __m512i held = _mm512_loadu_si512(lanes->held + lane), idle = _mm512_loadu_si512(lanes->idle + lane);
     __m512i words, entry, extra, length, kind, base, negative, value;
@@ -56,10 +56,10 @@ AVX512_INLINE __m512i decode_block(wia_lanes_t *lanes, uint32_t lane, uint32_t c
     if (is_value != live) { /* runs of zeros: some go on, some begin */
         waits = _mm512_mask_cmpneq_epi32_mask((__mmask16)(live & ~active), idle, ones); /* not for ever */
         idle = _mm512_mask_add_epi32(idle, waits, idle, ones);
-        idle = _mm512_mask_add_epi32(idle, _mm512_mask_cmpeq_epi32_mask(active, kind, _mm512_set1_epi32(WIA_LANES_RUN << 20)),
-                                     _mm512_add_epi32(base, extra), ones);
-        idle = _mm512_mask_mov_epi32(idle, _mm512_mask_cmpeq_epi32_mask(active, kind, _mm512_set1_epi32(WIA_LANES_REST << 20)),
-                                     ones);
+        run = _mm512_mask_cmpeq_epi32_mask(active, kind, _mm512_set1_epi32(WIA_LANES_RUN << 20));
+        idle = _mm512_mask_add_epi32(idle, run, _mm512_add_epi32(base, extra), ones);
+        run = _mm512_mask_cmpeq_epi32_mask(active, kind, _mm512_set1_epi32(WIA_LANES_REST << 20));
+        idle = _mm512_mask_mov_epi32(idle, run, ones);
         _mm512_storeu_si512(lanes->idle + lane, idle);
     }
     /* A negative value is the complement of its magnitude - 1. */

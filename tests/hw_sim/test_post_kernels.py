@@ -1,4 +1,4 @@
-"""The post unit of each kernel against NumPy int64: roundings, shifts 1..62, residuals, windows, tables, odd columns."""
+"""The post unit of each kernel against NumPy int64: roundings, shifts 1..62, residuals, windows, tables, columns."""
 from __future__ import annotations
 
 import numpy as np
