@@ -196,3 +196,12 @@ def qnode_inputs(node: QNode) -> tuple[str, ...]:
     if isinstance(node, QAdd):
         return (node.x1, node.x2)
     return node.xs if isinstance(node, QConcat) else (node.x,)
+
+
+def alone(qregion: QRegion, node: QNode) -> QRegion:
+    """`node` of `qregion` as a region of its own, with int8 NHWC at both ends."""
+    tensors = qregion.by_name()
+    inputs, outputs = dict.fromkeys(qnode_inputs(node)), (node.y,)
+    ports = [tuple(Port(name, tensors[name].shape, "int8", (0, 1, 2, 3)) for name in side)
+             for side in (inputs, outputs)]
+    return QRegion(qregion.name, tuple(tensors[name] for name in (*inputs, *outputs)), (node,), *ports)

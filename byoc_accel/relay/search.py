@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -13,13 +13,15 @@ from ..compile import compile_qregion
 from ..errors import EncodeError, ProgramError, QuantizeError, ScheduleError
 from ..quantize.activations import Ranges, collect_ranges
 from ..quantize.checks import require_finite_constants
-from ..quantize.qregion import QRegion
+from ..quantize.qregion import QAdd, QConv, QConvTranspose, QPool, QRegion, alone
 from ..quantize.quantize import quantize
 from ..quantize.report import QuantReport
 from ..quantize.verify import verify as verify_qregion
 from ..region.verify import quantized
 from ..region.verify import verify as verify_region
+from ..schedule.schedule import schedule
 from ..support.build import Built, Conflict, ConflictError
+from ..target import Target
 from . import calibrate
 from .constants import ConstantEvaluator
 from .functions import Draft, draft_functions
@@ -161,12 +163,24 @@ def _compile(built: Sequence[tuple[Draft, Built]], options: Options, samples: _S
         try:
             PROGRAMS.keep(qregion, options.target, compile_qregion(qregion, report, options.target).program)
         except DOES_NOT_FIT as error:
-            refusals.anchors[_named_anchor(draft, each, str(error))] = str(error)
+            found = [str(error), *_too_large(qregion, options.target)]
+            refusals.anchors.update({_named_anchor(draft, each, text): text for text in found})
             continue
         if samples.guessed and not integer:
             report = replace(report, source="noise")
         out.append(CompiledRegion(draft, each, ranges, report))
     return out
+
+
+def _too_large(qregion: QRegion, target: Target) -> Iterator[str]:
+    """Why layers do not fit even alone, so that one round finds them all."""
+    for node in qregion.nodes:
+        if not isinstance(node, (QConv, QConvTranspose, QPool, QAdd)):
+            continue
+        try:
+            schedule(alone(qregion, node), target)
+        except DOES_NOT_FIT as error:
+            yield str(error)
 
 
 def _quantize(draft: Draft, built: Built, inputs: list[list[np.ndarray]] | None, options: Options,
