@@ -8,7 +8,7 @@ import numpy as np
 from ..errors import ScheduleError
 from ..isa.lane_layout import Work
 from ..quantize.qregion import QConv
-from ..schedule.geometry import block_input_rows, is_depthwise
+from ..schedule.geometry import block_input_rows, input_spans, is_depthwise
 from ..schedule.plan import ConvStep, Place, StepPlan, Strips, result_shape
 from .array import Area, Taps, convolve, depthwise, tile_work
 from .channels import Channels, reach, simplify
@@ -67,25 +67,21 @@ def emit_conv(ctx: Context, plan: StepPlan) -> None:
 
 def _written_out(ctx: Context, plan: StepPlan, step: ConvStep, groups: list[Group]) -> None:
     """Blocks one after another; the rows that each needs beyond the one before are loaded ahead of it."""
-    height, top, stride = ctx.places[step.x].layout.height, step.conv.padding[0], step.conv.stride[0]
-    spans, first, loaded = [], 0, 0
-    for rows in plan.blocks.heights:
-        start = first * stride - top
-        end = min(height, start + block_input_rows(step, rows))
-        spans.append((first, rows, (start, end)))
+    spans = input_spans(step, plan.blocks.heights, ctx.places[step.x].layout.height)
+    for (_, loaded), (_, end) in zip(spans, spans[1:]):
         if end > loaded:
             load_input(ctx, step.x, loaded, end)
-            loaded = end
-        first += rows
     strips = _strips(ctx, plan, step)
     whole = ctx.source(plan, step.x, 0, 0, Block(), 0)
     ofm = ctx.result(plan, step.y, 0, Block(), 0)
     width = result_shape(step, ctx.tensors[step.y])[1]
-    for first, rows, span in spans:
+    first = 0
+    for rows, span in zip(plan.blocks.heights, spans):
         ifm = replace(whole, access=replace(whole.access, rows=span))
         for x in range(0, width, plan.blocks.columns):
             area = Area(first, x, rows, min(plan.blocks.columns, width - x))
             _channel_groups(ctx, step, groups, ifm, ofm, _tail(ctx, step, None), area, strips)
+        first += rows
 
 
 def _loop(ctx: Context, plan: StepPlan, step: ConvStep, groups: list[Group]) -> None:

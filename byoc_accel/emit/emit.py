@@ -5,7 +5,7 @@ from ..errors import ProgramError
 from ..isa.encode import encode
 from ..isa.inst import Inst
 from ..quantize.qregion import QTensor
-from ..schedule.geometry import is_depthwise
+from ..schedule.geometry import input_spans, is_depthwise
 from ..schedule.plan import ConvStep, Plan, PoolStep, Step, StepPlan, result_shape
 from ..target import Target
 from .context import Context
@@ -36,8 +36,10 @@ def _emit_step(ctx: Context, plan: StepPlan) -> None:
     for name in plan.loads:
         if name in plan.fills:
             fill_border(ctx, name)
-        if not (name == plan.step.x and plan.blocks.heights):  # which is loaded row by row, below
-            load_input(ctx, name, 0, ctx.places[name].layout.height)
+        rows = ctx.places[name].layout.height
+        if name == plan.step.x and plan.blocks.heights:  # the other rows are loaded behind the borders of results
+            rows = input_spans(plan.step, plan.blocks.heights, rows)[0][1]
+        load_input(ctx, name, 0, rows)
     for name in plan.fills:
         if name not in plan.loads:
             fill_border(ctx, name)

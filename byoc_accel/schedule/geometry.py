@@ -93,6 +93,20 @@ def block_input_rows(step: Step, rows: int) -> int:
     return (rows - 1) * stride + extent
 
 
+def input_spans(step: Step, heights: tuple[int, ...], height: int) -> list[tuple[int, int]]:
+    """Rows [start, end) of an input of `height` rows behind each block; the first ones may lie in its border.
+
+    Each block has a row at least, and the last one all that are left: other steps may read them.
+    """
+    assert isinstance(step, ConvStep)
+    spans, first = [], 0
+    for rows in heights:
+        start = first * step.conv.stride[0] - step.conv.padding[0]
+        spans.append((start, max(1, min(height, start + block_input_rows(step, rows)))))
+        first += rows
+    return [*spans[:-1], (spans[-1][0], height)]
+
+
 def first_cut(step: Step, y: QTensor, target: Target) -> Blocks:
     """The largest blocks that the accumulators hold, of nearly equal height."""
     height, width, _ = result_shape(step, y)

@@ -100,7 +100,8 @@ def _step_plans(tables: Tables, addresses: dict[str, int], places: dict[str, Pla
         loads = dict.fromkeys(root(n) for s in upcoming for n in step_inputs(s))
         loads = tuple(n for n in loads if n in tables.inputs and n not in loaded and places[n].in_sram)
         loaded.update(loads)
-        bordered = [n for n in (*loads, root(step.y)) if places[n].layout.is_bordered]
+        ahead = [step, *tables.steps.steps[index + 1:index + 2 * tables.draft.share]]
+        bordered = [n for n in (*loads, *(root(s.y) for s in ahead)) if places[n].layout.is_bordered]
         fills = tuple(n for n in bordered if tables.shared.get(n, n) not in filled)
         filled.update(tables.shared.get(n, n) for n in bordered)
         place = places[root(step.y)]

@@ -144,11 +144,16 @@ class Tables:
         return out
 
     def _spans(self) -> dict[str, tuple[int, int]]:
-        """First and last step of every range of SRAM that holds whole tensors, by the first of them."""
+        """First and last step of every range of SRAM that holds whole tensors, by the first of them.
+
+        Where everything fits, borders are written one step ahead.
+        """
         spans: dict[str, tuple[int, int]] = {}
         for name, (first, last) in self.lifetimes.items():
             if name not in self.draft.external:
                 leader = self.shared.get(name, name)
+                if self.shared.get(name) == name:
+                    first = max(first - 1, 0)
                 old = spans.get(leader, (first, last))
                 spans[leader] = (min(first, old[0]), max(last, old[1]))
         return spans

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from ..target import Target
 from .cost import Operands, column_chunks, post_cycles, step_cycles, tiles
-from .geometry import block_input_rows, border_pieces, edge_strips, is_depthwise, uses_accumulators
+from .geometry import border_pieces, edge_strips, input_spans, is_depthwise, uses_accumulators
 from .plan import Blocks, ConvStep, Layout, Place, Plan, PoolStep, Step, StepPlan, result_shape
 from .window import split_window
 
@@ -122,11 +122,9 @@ def _resident(clock: _Clock, step: StepPlan, operands: Operands, places: dict[st
             _fill(clock, layout)
         if not (blocks.heights and name == step.step.x):
             ready[name] = _load(clock, layout, layout.height)
-    for name in step.fills:
-        if name not in step.loads:
-            _fill(clock, places[name].layout)
+    borders = [places[name].layout for name in step.fills if name not in step.loads]
     heights = blocks.heights or (blocks.rows,) * blocks.count
-    arrivals = _arrivals(clock, step.step, operands.x, blocks.heights) if blocks.heights else []
+    arrivals = _arrivals(clock, step.step, operands.x, blocks.heights, borders)
     lead = clock.fetch.position - before
     tail = STORE_BYTES * len(step.stores) + 4 * last
     copies = 1 if not blocks.heights and blocks.count > 1 and isinstance(step.step, ConvStep) else len(heights)
@@ -163,17 +161,19 @@ def _load(clock: _Clock, layout: Layout, rows: int) -> float:
     return clock.dma_in + clock.target.dma_latency_cycles
 
 
-def _arrivals(clock: _Clock, step: Step, x: Layout, heights: tuple[int, ...]) -> list[float]:
-    """When the rows of the input behind each block are there."""
-    assert isinstance(step, ConvStep)
-    out, loaded, first = [], 0, 0
-    for height in heights:
-        row = first * step.conv.stride[0] - step.conv.padding[0]
-        end = min(x.height, row + block_input_rows(step, height))
-        if end > loaded:
-            arrival = _load(clock, x, end - loaded)
-        out.append(arrival)
-        loaded, first = max(end, loaded), first + height
+def _arrivals(clock: _Clock, step: Step, x: Layout, heights: tuple[int, ...], borders: list[Layout]) -> list[float]:
+    """When the rows of the input behind each block are there; borders of results are written behind the first ones."""
+    out: list[float] = []
+    loaded = 0
+    spans = input_spans(step, heights, x.height) if heights else []
+    for _, end in spans[:1]:
+        out.append(_load(clock, x, end))
+        loaded = end
+    for layout in borders:
+        _fill(clock, layout)
+    for _, end in spans[1:]:
+        out.append(_load(clock, x, end - loaded) if end > loaded else out[-1])
+        loaded = max(end, loaded)
     return out
 
 

@@ -97,7 +97,7 @@ def _alive(plan: Plan, places: dict[str, Place]) -> Iterator[list[str]]:
     spans: dict[str, tuple[int, int]] = {}
     sources = {name for name, _ in plan.sources}
     for number, step in enumerate(plan.steps):
-        for name in (step.step.y, *step_inputs(step.step)):
+        for name in (*step.fills, step.step.y, *step_inputs(step.step)):
             first = spans[name][0] if name in spans else number - (name in sources)  # loads start one step ahead
             spans[name] = first, number
     begins: dict[int, list[str]] = defaultdict(list)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from byoc_accel.isa.encode import decode_all
@@ -96,3 +97,20 @@ def test_strips_of_a_part_of_the_rows():
     blocks = schedule(prune(region), REFERENCE).steps[0].blocks
     assert _in_strips(region, REFERENCE) == (True, False) and len(blocks.heights) > 1
     check(region, REFERENCE)
+
+
+def test_rows_that_the_first_layer_does_not_read_are_loaded_too():
+    """Its stride leaves out the last rows, which another step reads."""
+    rng = np.random.default_rng(2)
+    shape = (1, 40, 18, 4)
+    tensors = [q.tensor("x", shape), q.tensor("y", (1, 14, 18, 4)), q.tensor("z", shape)]
+    nodes = [q.conv(rng, "a", "x", "y", (4, 1, 1, 4), stride=(3, 1)), q.conv(rng, "b", "x", "z", (4, 1, 1, 4))]
+    region = q.region("two", tensors, nodes, ["x"], ["y", "z"])
+    assert len(schedule(region, SLOW_LOADS).steps[0].blocks.heights) > 1
+    check(region, SLOW_LOADS)
+
+
+def test_first_block_may_lie_in_the_border():
+    region = q.one_conv((1, 30, 20, 3), (4, 1, 1, 3), padding=(9, 0, 9, 0))
+    assert schedule(prune(region), SLOW_LOADS).steps[0].blocks.heights[0] < 9
+    check(region, SLOW_LOADS)
