@@ -72,6 +72,17 @@ def build_region_object(symbol: str, image: bytes, workdir: Path | str) -> bytes
     `workdir` is an existing folder for scratch files. Raises HostError for a symbol that is no C
     identifier, an empty or too large image, an unusable folder, and a missing or failing C compiler.
     """
+    check_region(symbol, image)
+    directory = Path(workdir)
+    _write(directory / "image.bin", image)
+    _write(directory / "region.c", entry_source(symbol, image).encode())
+    # Relative names, and the folder as working directory: neither spaces nor the folder's name get in.
+    _run_cc(directory, ["-c", "-x", "c", "-O2", "-fPIC", "-fno-lto", "-g0", "region.c", "-o", "region.o"])
+    return _read(directory / "region.o")
+
+
+def check_region(symbol: str, image: bytes) -> None:
+    """Raise HostError for a symbol that is no C identifier, and for an empty or too large image."""
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", symbol):
         raise HostError(f'region symbol "{symbol}" is no C identifier; use letters, digits and underscores')
     if not 0 < len(image) <= MAX_IMAGE_BYTES:
@@ -79,12 +90,6 @@ def build_region_object(symbol: str, image: bytes, workdir: Path | str) -> bytes
             f'region "{symbol}" has an image of {len(image):,} B, the limit is 1 to {MAX_IMAGE_BYTES:,} B; '
             "split the region"
         )
-    directory = Path(workdir)
-    _write(directory / "image.bin", image)
-    _write(directory / "region.c", entry_source(symbol, image).encode())
-    # Relative names, and the folder as working directory: neither spaces nor the folder's name get in.
-    _run_cc(directory, ["-c", "-x", "c", "-O2", "-fPIC", "-fno-lto", "-g0", "region.c", "-o", "region.o"])
-    return _read(directory / "region.o")
 
 
 def build_runtime_object(archive: Path, workdir: Path | str) -> bytes:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,7 +15,7 @@ import tvm
 from tvm import relay
 
 from byoc_accel.errors import HostError
-from byoc_accel.relay import glue, plugin
+from byoc_accel.relay import glue, objects, plugin
 
 COMPILER = "byoc_accel"
 CompileFunction = Callable[[relay.Function], tuple[str, bytes]]
@@ -80,46 +79,23 @@ def build_module(
 ) -> tvm.runtime.Module:
     """A runnable and exportable module whose only function `symbol` runs `image`.
 
-    `expose` makes the symbol visible to the whole process, which AOT code needs to run in the process that
-    built it. Raises HostError when the compiler, the linker or the runtime archive fails.
+    The C compiler is called when the module is exported or run for the first time, for all regions that wait for it
+    (see objects.py). `expose` makes the symbol visible to the whole process, which AOT code needs to run in the
+    process that built it. Raises HostError when the compiler, the linker or the runtime archive fails.
     """
-    runtime = _runtime_module(runtime_archive.resolve())
-    with _scratch() as workdir:
-        region_object = glue.build_region_object(symbol, image, workdir)
-        library = glue.link_shared([region_object, _runtime_object(runtime_archive.resolve())], workdir)
-        try:
-            runnable = tvm.runtime.load_module(str(library))
-        except Exception as error:
-            raise HostError(
-                f'region "{symbol}" cannot be loaded from {workdir}: {str(error).splitlines()[-1]}; set '
-                "TMPDIR to a folder that allows to run code"
-            ) from error
-        module = plugin.create_module(region_object, [symbol], runnable)
-        if expose:
-            digest = hashlib.sha256(image).hexdigest()
-            plugin.expose_symbol(module, symbol, library, digest)
-    module.import_module(runtime)
+    region = objects.Region(symbol, image, runtime_archive.resolve())
+    module = plugin.create_module(region.object_bytes, [symbol], region.library)
+    if expose:
+        with region.own_library() as path:
+            plugin.expose_symbol(module, symbol, path, hashlib.sha256(image).hexdigest())
+    module.import_module(_runtime_module(region.archive))
     return module
-
-
-@functools.cache
-def _runtime_object(archive: Path) -> bytes:
-    with _scratch() as workdir:
-        return glue.build_runtime_object(archive, workdir)
 
 
 @functools.cache
 def _runtime_module(archive: Path) -> tvm.runtime.Module:
     """The runtime as a module to link. One per process: TVM links a module once, however many import it."""
-    return plugin.create_module(_runtime_object(archive))
-
-
-def _scratch() -> tempfile.TemporaryDirectory[str]:
-    try:
-        return tempfile.TemporaryDirectory(prefix="byoc_accel-", ignore_cleanup_errors=True)
-    except OSError as error:
-        reason = error.strerror or error
-        raise HostError(f"no temporary folder: {reason}; set TMPDIR to a writable one") from None
+    return plugin.create_module(lambda: objects.runtime_object(archive))
 
 
 def _is_aot(func: relay.Function) -> bool:

@@ -14,7 +14,7 @@ import shlex
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import tvm
@@ -26,16 +26,16 @@ CREATE_MODULE = "byoc_accel.relay.CreateModule"
 EXPOSE_SYMBOL = "byoc_accel.relay.ExposeSymbol"
 
 
-def create_module(
-    object_bytes: bytes, symbols: Sequence[str] = (), runnable: tvm.runtime.Module | None = None
-) -> tvm.runtime.Module:
-    """A module that saves `object_bytes` at export and finds `symbols` in the loaded library `runnable`.
+def create_module(object_bytes: Callable[[], bytes], symbols: Sequence[str] = (),
+                  library: Callable[[], tvm.runtime.Module] | None = None) -> tvm.runtime.Module:
+    """A module that saves what `object_bytes` returns at export and finds `symbols` in the loaded `library`.
 
-    Without symbols it only carries code for the linker. Raises HostError when the class cannot be built.
+    Both are called when they are needed for the first time, and then again. Without symbols the module only carries
+    code for the linker. Raises HostError when the class cannot be built.
     """
     load()
     create = tvm.get_global_func(CREATE_MODULE)
-    return create(bytearray(object_bytes), [str(symbol) for symbol in symbols], runnable)
+    return create(lambda: bytearray(object_bytes()), [str(symbol) for symbol in symbols], library or (lambda: None))
 
 
 def expose_symbol(module: tvm.runtime.Module, symbol: str, library: Path, digest: str) -> None:

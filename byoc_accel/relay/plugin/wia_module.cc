@@ -2,8 +2,8 @@
 //
 // TVM knows modules that run (a loaded shared library) and modules that export (a C source, an object
 // file), but no external codegen of the wheel gives both: a "library" module cannot be exported and a
-// "c" module cannot be run straight after relay.build. This class holds the object file of one compiled
-// region for export_library and a loaded copy of it for running.
+// "c" module cannot be run straight after relay.build. This class asks for the object file of one compiled
+// region at export_library, and for a loaded library with its entry point when it is first called.
 //
 // Built lazily by byoc_accel/relay/plugin.py against the headers of the installed TVM wheel. An exported
 // library does not need it.
@@ -48,8 +48,8 @@ std::map<std::string, std::weak_ptr<GlobalLibrary>> global_libraries;
 
 class RegionModuleNode final : public ModuleNode {
  public:
-  RegionModuleNode(std::string object_bytes, Array<String> symbols, Module runnable)
-      : object_bytes_(std::move(object_bytes)), symbols_(symbols), runnable_(runnable) {}
+  RegionModuleNode(PackedFunc object_bytes, Array<String> symbols, PackedFunc library)
+      : object_bytes_(object_bytes), symbols_(symbols), library_(library) {}
 
   const char* type_key() const final { return "byoc_accel"; }
 
@@ -60,9 +60,19 @@ class RegionModuleNode final : public ModuleNode {
   PackedFunc GetFunction(const String& name, const ObjectPtr<Object>& self) final {
     for (const String& symbol : symbols_) {
       if (symbol != name) continue;
-      PackedFunc entry = runnable_->GetFunction(name, false);
-      // `self` keeps the loaded code alive for as long as the function is.
-      return PackedFunc([entry, self](TVMArgs args, TVMRetValue* ret) { entry.CallPacked(args, ret); });
+      // `self` keeps the loaded code alive for as long as the function is. TVM asks for every function while it
+      // builds; the library is made when one is called. Two threads may both do that: no lock is held while Python
+      // makes it, which has one of its own.
+      auto found = std::make_shared<std::shared_ptr<PackedFunc>>();
+      return PackedFunc([this, name, found, self](TVMArgs args, TVMRetValue* ret) {
+        std::shared_ptr<PackedFunc> entry = std::atomic_load(found.get());
+        if (entry == nullptr) {
+          Module library = library_();
+          entry = std::make_shared<PackedFunc>(library->GetFunction(name, false));
+          std::atomic_store(found.get(), entry);
+        }
+        entry->CallPacked(args, ret);
+      });
     }
     return PackedFunc(nullptr);
   }
@@ -70,8 +80,9 @@ class RegionModuleNode final : public ModuleNode {
   String GetFormat() final { return "o"; }
 
   void SaveToFile(const String& file_name, const String& format) final {
+    std::string content = object_bytes_();
     std::ofstream file(file_name, std::ios::binary);
-    file.write(object_bytes_.data(), static_cast<std::streamsize>(object_bytes_.size()));
+    file.write(content.data(), static_cast<std::streamsize>(content.size()));
     file.close();
     ICHECK(!file.fail()) << "byoc_accel: cannot write the object file of a region to " << file_name;
   }
@@ -94,20 +105,15 @@ class RegionModuleNode final : public ModuleNode {
   }
 
  private:
-  std::string object_bytes_;
+  PackedFunc object_bytes_;  // () -> bytes
   Array<String> symbols_;
-  Module runnable_;  // undefined for a module that only carries code to link (the runtime)
+  PackedFunc library_;  // () -> module; not called for a module that only carries code to link (the runtime)
   std::shared_ptr<GlobalLibrary> global_library_;
 };
 
-// (object file bytes, names of its entry points, loaded library or None) -> module
+// (() -> object file bytes, names of its entry points, () -> loaded library) -> module
 TVM_REGISTER_GLOBAL("byoc_accel.relay.CreateModule").set_body([](TVMArgs args, TVMRetValue* ret) {
-  std::string object_bytes = args[0];
-  Array<String> symbols = args[1];
-  Module runnable;
-  if (args[2].type_code() != kTVMNullptr) runnable = args[2].operator Module();
-  ICHECK(symbols.empty() || runnable.defined()) << "byoc_accel: entry points need a loaded library";
-  *ret = Module(tvm::runtime::make_object<RegionModuleNode>(std::move(object_bytes), symbols, runnable));
+  *ret = Module(tvm::runtime::make_object<RegionModuleNode>(args[0], args[1], args[2]));
 });
 
 // (module, symbol, path of the loaded library, digest of the image) -> bool, see ExposeSymbol
