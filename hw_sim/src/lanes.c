@@ -74,16 +74,20 @@ bool wia_lanes_table_ok(const uint8_t *payload)
 /* Code words are given out ascending by length, then by class, so they fill the windows from 0 on. */
 static void build_table(wia_lanes_t *lanes, const uint8_t *payload)
 {
-    uint32_t class, length, count, value, at = 0u;
+    uint32_t class, length, count, value, at = 0u, words = 0u;
 
-    for (length = 1u; length <= WIA_LANES_CODE_BITS; length++)
+    for (length = 1u; length <= WIA_LANES_CODE_BITS; length++) {
+        lanes->place[length] = words - (at >> (WIA_LANES_CODE_BITS - length));
         for (class = 0; class < WIA_LANES_CLASSES; class++) {
             if (code_length(payload, class) != length)
                 continue;
             value = table_entry(class, length);
+            lanes->sorted[words++] = value;
             for (count = 1u << (WIA_LANES_CODE_BITS - length); count > 0u; count--)
                 lanes->table[at++] = value;
         }
+        lanes->limit[length] = at;
+    }
 }
 
 void wia_lanes_set_table(wia_lanes_t *lanes, const uint8_t *payload, int32_t centre, bool masks, bool fresh)

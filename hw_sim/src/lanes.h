@@ -47,6 +47,10 @@ struct wia_lanes {
     bool masks;
     int32_t centre;
     uint32_t table[1u << WIA_LANES_CODE_BITS]; /* WIA_LANES_ENTRY of the first symbol, by the next bits of a lane */
+    /* The same without the table, by length of the code word: */
+    uint32_t limit[WIA_LANES_CODE_BITS + 1]; /* the next bits are below it unless the code word is longer */
+    uint32_t place[16];                      /* with a code word added, its place in `sorted`, modulo 2^32 */
+    uint32_t sorted[WIA_LANES_CLASSES];      /* entries in the order of their code words */
     uint32_t remembered[WIA_LANES_SLOTS];      /* row masks, row 0 in bit 31 */
 
     /* of the stretch */
