@@ -60,36 +60,52 @@ class Machine:
         self._sim = ffi.cast("wia_sim_t *", self._block)
         self._desc = desc
         self._code, self._cache = b"", np.zeros(0, np.uint64)
+        self._forget()
         _check(lib.wia_sim_init(self._sim, size, desc), f"target {target.name}, kernel {kernel}")
 
     def run(self, code: bytes, buffers: Sequence[np.ndarray | None], writable: Sequence[bool],
             layers: Sequence[Layer] = ()) -> SimResult:
         """Run `code` to its halt; int8 `buffers` by binding, written in place where `writable`.
 
-        Memories keep what an earlier run left. Raises RunError with offset and mnemonic on a fault.
+        Memories keep what an earlier run left. Cycles follow from the program alone: a run of the code, layers and
+        sizes of buffers of the run before takes them from there (not with a trace). Raises RunError with offset and
+        mnemonic on a fault.
         """
         if len(writable) != len(buffers):
             raise RunError(f"{len(buffers)} buffers but {len(writable)} writable flags; give one flag per buffer")
         keep = [_buffer(i, b, w) for i, (b, w) in enumerate(zip(buffers, writable))]
-        table = ffi.new("wia_sim_buffer_t[]", [(data, size, bool(w)) for (data, size), w in zip(keep, writable)])
-        spans = ffi.new("wia_sim_span_t[]", [(layer.start, layer.end) for layer in layers])
-        counters = ffi.new("wia_sim_counters_t[]", len(layers))
+        shape = (code, tuple(layers), tuple(size for _, size in keep), tuple(map(bool, writable)))
+        if shape != self._shape:
+            self._forget()
         text = ffi.from_buffer("uint8_t[]", code)
+        table = ffi.new("wia_sim_buffer_t[]", [(data, size, w) for (data, size), w in zip(keep, shape[3])])
+        spans = ffi.new("wia_sim_span_t[]", [(layer.start, layer.end) for layer in layers])
+        counters = ffi.new("wia_sim_counters_t[]", len(layers)) if self._result is None else self._counters
         program = ffi.new("wia_sim_program_t *", {
             "code": text, "code_bytes": len(code), "buffers": table, "buffer_count": len(keep), "spans": spans,
-            "layers": counters, "span_count": len(layers), **self._decoded(code, text)})
+            "layers": counters, "span_count": len(layers), "total": self._total, **self._decoded(code, text)})
         _check(lib.wia_sim_load(self._sim, program), "program; its layers must be sorted and apart")
         fault = lib.wia_sim_run(self._sim)
         stats = ffi.new("wia_sim_stats_t *")
         lib.wia_sim_stats(self._sim, stats)
         if fault != lib.WIA_SIM_OK:
+            self._forget()
             _check(fault, _place(code, stats.fault_offset))
-        return SimResult(
-            mode=self.mode, kernel=ffi.string(stats.kernel).decode(), macs_per_cycle=self.target.macs_per_cycle,
-            total=_counters(stats.total),
-            layers=tuple(LayerStats(layer.name, layer.kind, _counters(c)) for layer, c in zip(layers, counters)),
-            trace=_lines(self._trace, stats.trace_bytes), trace_lost=stats.trace_lost)
+        if self._result is None or self._trace != ffi.NULL:
+            self._shape, self._counters = shape, counters
+            self._result = SimResult(
+                mode=self.mode, kernel=ffi.string(stats.kernel).decode(), macs_per_cycle=self.target.macs_per_cycle,
+                total=_counters(stats.total),
+                layers=tuple(LayerStats(layer.name, layer.kind, _counters(c)) for layer, c in zip(layers, counters)),
+                trace=_lines(self._trace, stats.trace_bytes), trace_lost=stats.trace_lost)
+        return self._result
 
+    def _forget(self) -> None:
+        """Nothing is known about the next run."""
+        self._shape: tuple[Any, ...] | None = None
+        self._result: SimResult | None = None
+        self._counters: Any = None
+        self._total = ffi.new("wia_sim_counters_t *")
 
     def _decoded(self, code: bytes, text: Any) -> dict[str, Any]:
         """Where the simulator keeps the decoded weights of `code`: kept as long as the same code runs."""
@@ -190,8 +206,9 @@ def _lines(trace: Any, used: int) -> tuple[str, ...]:
 
 
 def _counters(c: Any) -> Counters:
-    units = tuple(UnitStats(name, c.busy[i], tuple((r, n) for r, n in zip(REASONS, c.stall[i]) if n))
-                  for i, name in enumerate(UNIT_NAMES))
+    stalls = (ffi.unpack(row, len(REASONS)) for row in c.stall)
+    units = tuple(UnitStats(name, busy, tuple((r, n) for r, n in zip(REASONS, row) if n))
+                  for name, busy, row in zip(UNIT_NAMES, c.busy, stalls))
     return Counters(cycles=c.cycles, units=units, bytes=tuple(zip(STREAMS, c.bytes)), macs=c.macs,
                     skipped_macs=c.skipped_macs, slots=c.slots, tiles=c.tiles, zero_tiles=c.zero_tiles,
                     instructions=c.instructions)

@@ -223,6 +223,11 @@ typedef struct {
     size_t code_bytes;
     const wia_sim_buffer_t *buffers; /* by binding number */
     size_t buffer_count;
+    /* NULL, or the counters of the whole run. Cycles follow from the program alone, so once is enough: if `cycles` is
+     * not zero, this and `layers` come from an earlier run with the same machine, code, spans and sizes of buffers. They
+     * stay as they are, and the run gives results only; WIA_SIM_COUNTS has nothing to do then. Zero them for other code.
+     * Of no use with a trace or an observer. */
+    wia_sim_counters_t *total;
     const wia_sim_span_t *spans;     /* sorted, not overlapping; NULL: no attribution */
     wia_sim_counters_t *layers;      /* one per span, zeroed and filled by run */
     size_t span_count;

@@ -118,14 +118,15 @@ static void clear_run(wia_sim_t *sim)
     sim->fault = WIA_SIM_OK;
     wia_timing_reset(sim);
     wia_lanes_reset(sim);
-    wia_stats_reset(sim);
+    if (!sim->known)
+        wia_stats_reset(sim);
     wia_trace_reset(sim);
 }
 
 void wia_sim_reset(wia_sim_t *sim)
 {
     memset(&sim->program, 0, sizeof sim->program);
-    sim->loaded = false;
+    sim->loaded = sim->known = false;
     clear_run(sim);
     fill_memories(sim);
 }
@@ -161,13 +162,35 @@ int wia_sim_load(wia_sim_t *sim, const wia_sim_program_t *program)
     return WIA_SIM_OK;
 }
 
+/* After a run: its counters, where they are kept for later runs. */
+static void finish_counters(wia_sim_t *sim)
+{
+    wia_sim_counters_t *total = sim->program.total;
+
+    if (sim->known && sim->fault == WIA_SIM_OK) {
+        sim->total = *total;
+        return;
+    }
+    if (sim->known) /* they were not of this program */
+        wia_stats_reset(sim);
+    wia_stats_total(sim, &sim->total);
+    if (total != NULL && sim->mode != WIA_SIM_FUNCTIONAL) {
+        *total = sim->total;
+        if (sim->fault != WIA_SIM_OK)
+            memset(total, 0, sizeof *total);
+    }
+}
+
 int wia_sim_run(wia_sim_t *sim)
 {
     if (sim == NULL || !sim->loaded)
         return WIA_SIM_E_ARGUMENT;
+    sim->known = sim->program.total != NULL && sim->program.total->cycles != 0u && sim->mode != WIA_SIM_FUNCTIONAL &&
+                 sim->trace == NULL && sim->observer == NULL;
     clear_run(sim);
-    sim->fault = wia_exec_run(sim);
-    wia_stats_total(sim, &sim->total);
+    if (!sim->known || sim->mode != WIA_SIM_COUNTS)
+        sim->fault = wia_exec_run(sim);
+    finish_counters(sim);
     return sim->fault;
 }
 

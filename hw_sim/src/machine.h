@@ -79,6 +79,7 @@ struct wia_sim {
 
     wia_sim_program_t program;
     bool loaded;
+    bool known;                  /* the counters are those of an earlier run: no events */
     wia_core_t core;
     wia_timing_t timing;
     wia_lanes_t lanes;
@@ -123,7 +124,7 @@ static inline uint32_t wia_acc_entries(const wia_sim_t *sim)
 /* Events are raised. */
 static inline bool wia_timed(const wia_sim_t *sim)
 {
-    return sim->mode != WIA_SIM_FUNCTIONAL;
+    return sim->mode != WIA_SIM_FUNCTIONAL && !sim->known;
 }
 
 /* Data moves and is computed. */

@@ -47,6 +47,7 @@ static int run_program(wia_hal_sim_t *self)
     program.code_bytes = self->device.program_bytes;
     program.buffers = buffers;
     program.buffer_count = WIA_MAX_BUFFERS;
+    program.total = self->total;
     program.spans = self->spans;
     program.layers = self->layers;
     program.span_count = self->span_count;

@@ -25,6 +25,9 @@ typedef struct wia_hal_sim {
     /* Memory for decoded weights of the loaded image, set before a run or NULL; see wia_sim_program_t. */
     void *cache;
     size_t cache_bytes;
+
+    /* Counters of an earlier run of the loaded image, all zero before the first one, or NULL; see wia_sim_program_t. */
+    wia_sim_counters_t *total;
 } wia_hal_sim_t;
 
 /* Make `device` (which must not move afterwards) a simulated device. `memory` has at least wia_sim_size(desc)

@@ -28,7 +28,8 @@ typedef struct wia_session {
     wia_sim_span_t *spans;
     void *cache; /* decoded weights; NULL: none */
     size_t cache_bytes;
-    wia_sim_counters_t *run;    /* per layer, of the last run */
+    wia_sim_counters_t run_total; /* of the first run: all have the same */
+    wia_sim_counters_t *run;    /* per layer, of the first run */
     wia_sim_counters_t *layers; /* per layer, of all runs */
     wia_sim_counters_t total;
     uint64_t runs;

@@ -195,6 +195,7 @@ static int run(wia_session_t *session)
     tensors.scratch = session->scratch;
     session->machine->device.spans = session->spans;
     session->machine->device.cache = session->cache;
+    session->machine->device.total = &session->run_total;
     session->machine->device.cache_bytes = session->cache_bytes;
     session->machine->device.layers = session->run;
     session->machine->device.span_count = session->wia.summary.layers;

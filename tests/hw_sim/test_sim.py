@@ -146,3 +146,21 @@ def test_a_then_b_takes_at_least_either(data: st.DataObject) -> None:
 
     together = cycles(a.program.code[:-len(HALT)] + b.program.code)
     assert max(cycles(a.program.code), cycles(b.program.code)) <= together
+
+
+@pytest.mark.parametrize("mode", ["full", "counts"])
+def test_cycles_are_taken_from_an_earlier_run_of_the_same_program_only(mode: str) -> None:
+    program, machine = copy_program(), sim.Machine(TINY, mode=mode)
+    other = encode(inst("fill", row_bytes=4)) + program.code
+    short = [np.ones(7, np.int8), np.zeros(8, np.int8)]  # of which the program reads 8 bytes
+    for _ in range(3):
+        for code, layers in ((program.code, program.layers), (program.code, ()), (other, ()), (program.code, ())):
+            for value in (1, 2):
+                buffers = [np.full(8, value, np.int8), np.zeros(8, np.int8)]
+                result = machine.run(code, buffers, [False, True], layers)
+                fresh = sim.simulate(code, TINY, [b.copy() for b in buffers], writable=[False, True], layers=layers)
+                assert (result.total, result.layers) == (fresh.total, fresh.layers)
+                assert np.array_equal(buffers[1], buffers[0]) == (mode == "full")
+        for _ in range(2):
+            with pytest.raises(RunError, match="external buffer"):
+                machine.run(program.code, short, [False, True])
