@@ -49,7 +49,8 @@ def _clusters(graph: Graph, parents: Mapping[int, int]) -> Iterator[Cluster]:
             continue
         root = next((i for i in ancestors(end, parents)[1:] if graph.value(i).dtype == "int8"), None)
         nodes = None if root is None or not graph.value(root).shape else between(graph, root, end)
-        if nodes is None or (len(nodes) == 1 and graph.nodes[end].op == "qnn.add" and graph.uses[root].count(end) > 1):
+        operands = graph.nodes[end].inputs[:2]
+        if nodes is None or (len(nodes) == 1 and graph.nodes[end].op == "qnn.add" and operands == (root, root)):
             continue  # a tensor added to itself is a layer
         yield Cluster(root, nodes, "table", ())
 

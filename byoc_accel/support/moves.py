@@ -14,6 +14,8 @@ from .candidate import Candidate, ConcatCandidate, PadCandidate, UpsampleCandida
 from .view import Shape4
 from .wishes import PERMS, device_shape
 
+MAX_LEADS = 4  # operands that may decide the order of axes
+
 
 @dataclass(frozen=True)
 class _Form:
@@ -26,8 +28,7 @@ class _Form:
 
 def add_concat(b: Builder, c: ConcatCandidate) -> None:
     """Along the device axis that is host axis `c.axis` in the operands' common order of axes."""
-    forms = list(_forms(b, c))
-    form = next((f for f in forms if _lies(b, c, f)), forms[0])
+    form = next((f for f in _forms(b, c) if _lies(b, c, f)), None) or next(_forms(b, c))
     xs = [b.read(c, v, shape, views.from_perm(shape, form.perm)) for v, shape in zip(c.xs, form.shapes)]
     for x, value, scale in zip(xs, c.xs, c.x_scales):
         b.expect_scale(c, value, x, scale)
@@ -42,7 +43,7 @@ def _forms(b: Builder, c: ConcatCandidate) -> Iterator[_Form]:
     """The operands as layers left them first, then all of them in the host's order of elements."""
     inputs = {port.tensor for port in b.inputs}
     made = [v for v in c.xs if b.places[v.name].tensor not in inputs] or [c.xs[0]]
-    for lead in dict.fromkeys(made):
+    for lead in made[:MAX_LEADS]:
         place = b.places[lead.name]
         for perm, (axis,) in views.match_axes(b.tensors[place.tensor].shape, place.view, lead.shape, [c.axis]):
             if axis > 0:

@@ -233,3 +233,11 @@ def qadd(a: relay.Expr, b: relay.Expr, sa: tuple[float, int], sb: tuple[float, i
     """qnn.add; every pair is (scale, zero point)."""
     pairs = [const(v, t) for s in (sa, sb, sy) for v, t in zip(s, ("float32", "int32"))]
     return relay.qnn.op.add(a, b, *pairs)
+
+
+def qconcat(parts: Sequence[relay.Expr], scales: Sequence[tuple[float, int]], out: tuple[float, int],
+            axis: int) -> relay.Expr:
+    """qnn.concatenate; every pair is (scale, zero point)."""
+    return relay.qnn.op.concatenate(
+        relay.Tuple(list(parts)), relay.Tuple([const(s, "float32") for s, _ in scales]),
+        relay.Tuple([const(z, "int32") for _, z in scales]), const(out[0], "float32"), const(out[1], "int32"), axis)

@@ -1,7 +1,7 @@
 """Concatenation, padding, upsampling and transposed convolution, against TVM's own lowering (B32)."""
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -27,19 +27,12 @@ from tests.relay.models import (  # noqa: E402
     int8_input,
     module,
     normal,
+    qconcat,
     qconv2d,
     random_inputs,
     reason,
     shaped,
 )
-
-
-def qconcat(parts: Sequence[relay.Expr], scales: Sequence[tuple[float, int]], out: tuple[float, int],
-            axis: int) -> relay.Expr:
-    """qnn.concatenate; every pair is (scale, zero point)."""
-    return relay.qnn.op.concatenate(
-        relay.Tuple(list(parts)), relay.Tuple([const(s, "float32") for s, _ in scales]),
-        relay.Tuple([const(z, "int32") for _, z in scales]), const(out[0], "float32"), const(out[1], "int32"), axis)
 
 
 def kinds(imported: Imported) -> list[str]:
@@ -221,6 +214,24 @@ class TestUpsample:
         _, report = ba.partition(mod, calibration=[random_inputs(mod)])
         (op,) = host_ops(report)
         assert why in reason(report, op)
+
+
+@pytest.mark.parametrize("move", ["concat", "pad", "upsampling", "repeat", "table"])
+def test_transposes_around_a_move_are_free(move: str) -> None:
+    """NHWC layers around an op on NCHW values: one region, and nothing but the layers and the op."""
+    rng = np.random.default_rng(0)
+    x = int8_input(1, 4, 4, 4)
+    y = relay.transpose(qconv2d(x, 4, (1, 1), rng, in_channels=4, zp=(3, -7), scales=(0.05, 0.1)), (0, 3, 1, 2))
+    real = relay.qnn.op.dequantize(y, const(0.1, "float32"), const(-7, "int32"))
+    y, channels = {
+        "concat": lambda: (qconcat([y, relay.transpose(x, (0, 3, 1, 2))], [(0.1, -7), (0.05, 3)], (0.1, -7), 1), 8),
+        "pad": lambda: (relay.nn.pad(y, ((0, 0), (0, 0), (1, 2), (0, 3)), pad_value=5), 4),
+        "upsampling": lambda: (relay.nn.upsampling(y, 2, 3), 4), "repeat": lambda: (relay.repeat(y, 2, 3), 4),
+        "table": lambda: (relay.qnn.op.quantize(relay.tanh(real), const(0.1, "float32"), const(-7, "int32"),
+                                                out_dtype="int8"), 4)}[move]()
+    y = relay.transpose(y, (0, 2, 3, 1))
+    imported = check_region(module(qconv2d(y, 4, (3, 3), rng, in_channels=channels, zp=(-7, 1), scales=(0.1, 0.05))))
+    assert len(imported.region.nodes) == 3 and {kinds(imported)[0], kinds(imported)[2]} == {"Conv2d"}
 
 
 class TestConvTranspose:
