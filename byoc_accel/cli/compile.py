@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import ModelError
+from ..quantize.methods import DEFAULT_RANGES, METHODS
 from .files import atomic
 from .models import add_model_arguments, check_model, summary
 from .progress import steps
@@ -28,6 +29,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--calibration", type=Path, metavar="FILE.npz", help="typical inputs, for float models")
     parser.add_argument("--scale", choices=("multiplier", "fixed_point"), default="multiplier",
                         help="31-bit multipliers, or powers of two only (default: multiplier)")
+    parser.add_argument("--ranges", metavar="METHOD", default=DEFAULT_RANGES,
+                        help=f"activation ranges of float models: {METHODS} (default: {DEFAULT_RANGES})")
+    parser.add_argument("--no-bias-correction", dest="correct_bias", action="store_false",
+                        help="leave the biases of float models as they are, though quantization shifts means")
     parser.add_argument("--rounding", choices=("tvm", "tflite"), default="tvm",
                         help="bytes of quantized models equal TVM's lowering or TFLite's reference kernels "
                              "(default: tvm)")
@@ -48,7 +53,8 @@ def run(args: argparse.Namespace) -> int:
         from ..relay.build import build_model
 
         report = build_model(args.model, target=target, calibration=calibration, scale=args.scale,
-                             rounding=args.rounding, out=path, progress=show)
+                             rounding=args.rounding, ranges=args.ranges, correct_bias=args.correct_bias, out=path,
+                             progress=show)
     print_library(args.output, report)
     return 0
 

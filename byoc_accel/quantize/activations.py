@@ -14,25 +14,30 @@ from ..region.region import Region
 from ..region.text import digest
 from .calibration import DeviceSample, Sample, device_samples, stacked
 from .checks import require_finite
+from .extremes import attainable, extreme_range
 from .histogram import Histogram, mse_range, percentile_range
+from .methods import DEFAULT_RANGES, parse_ranges
 
-RANGES_VERSION = 1
-METHODS = "minmax, percentile:P (0 < P <= 100), mse"
+RANGES_VERSION = 2
 
 
 @dataclass(frozen=True)
 class Ranges:
-    """(low, high) of every tensor in the order of `region.tensors`, and the digest of that region.
+    """What calibration found: (low, high) of every tensor in the order of `region.tensors`, and the digest of that
+    region.
 
-    Names do not count for the digest, only structure and constants.
+    bias: what `bias.corrections` found, for every channel of every layer with weights, in the order of
+    `region.nodes` and in units of its result; empty when biases stay as they are. Names do not count for the digest,
+    only structure and constants.
     """
 
     digest: str
     bounds: tuple[tuple[float, float], ...]
+    bias: tuple[tuple[float, ...], ...] = ()
 
     def to_json(self) -> str:
         """One line of ASCII; `from_json` gives the same Ranges, bit for bit."""
-        return json.dumps({"version": RANGES_VERSION, "region": self.digest, "bounds": self.bounds},
+        return json.dumps({"version": RANGES_VERSION, "region": self.digest, "bounds": self.bounds, "bias": self.bias},
                           separators=(",", ":"))
 
     @staticmethod
@@ -42,11 +47,12 @@ class Ranges:
             data = json.loads(text)
             version, region = int(data["version"]), str(data["region"])
             bounds = tuple((float(low), float(high)) for low, high in data["bounds"])
+            bias = tuple(tuple(float(value) for value in layer) for layer in data.get("bias", ()))
         except (ValueError, KeyError, TypeError) as error:
             raise QuantizeError(f"ranges: no JSON of activation ranges ({error}); calibrate again") from error
         if version != RANGES_VERSION:
             raise QuantizeError(f"ranges: version {version}, this program reads {RANGES_VERSION}; calibrate again")
-        return Ranges(region, bounds)
+        return Ranges(region, bounds, bias)
 
     def by_name(self, region: Region) -> dict[str, tuple[float, float]]:
         """Bounds by tensor name; raises QuantizeError when they were measured on another region."""
@@ -60,51 +66,59 @@ class Ranges:
         return {t.name: bounds for t, bounds in zip(region.tensors, self.bounds)}
 
 
-def collect_ranges(region: Region, calibration: Iterable[Sample], method: str = "minmax") -> Ranges:
+def collect_ranges(region: Region, calibration: Iterable[Sample], method: str = DEFAULT_RANGES) -> Ranges:
     """Run the float `region` on calibration samples (see `device_samples`) and return every tensor's range.
 
-    method: "minmax", "percentile:P" (P percent of a tensor's values lie inside, the rest half below and half
-    above) or "mse" (least expected squared error of 8 bits). Raises QuantizeError for an empty set, a wrong
-    shape, values that are not finite, and an unknown method.
+    method: "minmax"; "extreme:M" (what about one of M samples leaves, estimated from the samples' extremes);
+    "percentile:P" (P percent of a tensor's values lie inside, the rest half below and half above); "mse" (least
+    expected squared error of 8 bits). Raises QuantizeError for an empty set, a wrong shape, values that are not
+    finite, and an unknown method.
     """
     return measure(region, device_samples(region, calibration), method)
 
 
-def measure(region: Region, samples: Sequence[DeviceSample], method: str = "minmax") -> Ranges:
+def measure(region: Region, samples: Sequence[DeviceSample], method: str = DEFAULT_RANGES) -> Ranges:
     """`collect_ranges` for samples in device layout.
 
     Runs in float64 and rounds the bounds to float32, so that the summation order of one BLAS or another, or its
     number of threads, does not change a scale.
     """
-    percent = _parse_method(method)
-    bounds: dict[str, tuple[float, float]] = {}
-    for first, batch in stacked(region, samples):
-        for name, values in interpret(region, batch, np.float64).items():
-            with np.errstate(over="ignore", under="ignore"):
-                low, high = float(np.float32(values.min())), float(np.float32(values.max()))
-            if not math.isfinite(high - low):
-                where = f"{region.name}: {_producer(region, name)}, samples from {first}: activation"
-                with np.errstate(over="ignore"):
-                    require_finite(where, values.astype(np.float32))
-            known = bounds.get(name, (low, high))
-            bounds[name] = min(known[0], low), max(known[1], high)
-    if method != "minmax":
-        bounds = _refine(region, samples, bounds, percent)
+    kind, value = parse_ranges(method)
+    extremes = _extremes(region, samples)
+    bounds = {name: (float(e[:, 0].min()), float(e[:, 1].max())) for name, e in extremes.items()}
+    if kind == "extreme":
+        bounds = _extrapolated(region, extremes, value)
+    elif kind != "minmax":
+        bounds = _refine(region, samples, bounds, value if kind == "percentile" else None)
     return Ranges(digest(region), tuple(bounds[t.name] for t in region.tensors))
 
 
-def _parse_method(method: str) -> float | None:
-    """The P of "percentile:P", None for the other methods."""
-    if method in ("minmax", "mse"):
-        return None
-    name, _, value = method.partition(":")
-    try:
-        percent = float(value)
-    except ValueError:
-        percent = math.nan
-    if name != "percentile" or not 0.0 < percent <= 100.0:
-        raise QuantizeError(f"range method {method!r} is unknown; use one of {METHODS}")
-    return percent
+def _extremes(region: Region, samples: Sequence[DeviceSample]) -> dict[str, np.ndarray]:
+    """float64 (N, 2) by tensor: minimum and maximum of every sample, rounded to float32."""
+    found: dict[str, list[np.ndarray]] = {}
+    for first, batch in stacked(region, samples):
+        for name, values in interpret(region, batch, np.float64).items():
+            flat = values.reshape(len(values), -1)
+            with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+                part = np.stack([flat.min(1), flat.max(1)], 1).astype(np.float32)
+                width = part.max() - part.min()
+            if not np.isfinite(width):
+                where = f"{region.name}: {_producer(region, name)}, samples from {first}: activation"
+                with np.errstate(over="ignore"):
+                    require_finite(where, values.astype(np.float32))
+            found.setdefault(name, []).append(part.astype(np.float64))
+    return {name: np.concatenate(parts) for name, parts in found.items()}
+
+
+def _extrapolated(region: Region, extremes: dict[str, np.ndarray], count: float) -> dict[str, tuple[float, float]]:
+    """`extreme_range` of every tensor, inside of what its node can give, rounded to float32."""
+    limits = {node.y: attainable(node) for node in region.nodes}
+    bounds = {}
+    for name, found in extremes.items():
+        low, high = extreme_range(found[:, 0], found[:, 1], count)
+        least, most = limits.get(name, (-math.inf, math.inf))
+        bounds[name] = float(np.float32(max(low, least))), float(np.float32(min(high, most)))
+    return bounds
 
 
 def _producer(region: Region, tensor: str) -> str:

@@ -76,8 +76,12 @@ def noise_samples(region: Region) -> list[DeviceSample]:
 
 def stacked(region: Region, samples: Sequence[DeviceSample]) -> Iterator[tuple[int, DeviceSample]]:
     """Batches of samples joined along the batch axis, each with the index of its first sample."""
-    per_sample = sum(8 * math.prod(t.shape) for t in region.tensors)
-    step = max(1, BATCH_BYTES // per_sample)
+    step = max(1, BATCH_BYTES // sample_bytes(region))
     for first in range(0, len(samples), step):
         group = samples[first:first + step]
         yield first, {name: np.concatenate([s[name] for s in group]) for name in group[0]}
+
+
+def sample_bytes(region: Region) -> int:
+    """What all activations of one sample take in float64."""
+    return sum(8 * math.prod(t.shape) for t in region.tensors)

@@ -3,17 +3,19 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable
+from dataclasses import replace
 
 from ..errors import QuantizeError
 from ..region.region import Region
 from ..region.verify import quantized
-from . import report, scales
+from . import bias, report, scales
 from .activations import Ranges, measure
 from .calibration import CalibrationWarning, DeviceSample, Sample, device_samples, noise_samples
 from .checks import require_finite_constants
 from .fold import fold
 from .lower_float import lower_float
 from .lower_int8 import lower_int8
+from .methods import DEFAULT, GUESS, Method
 from .qregion import QRegion
 from .report import QuantReport
 
@@ -21,40 +23,61 @@ SCALES = ("multiplier", "fixed_point")
 
 
 def quantize(region: Region, calibration: Iterable[Sample] | None = None, scale: str = "multiplier",
-             ranges: Ranges | None = None, method: str = "minmax") -> tuple[QRegion, QuantReport]:
+             ranges: Ranges | None = None, method: Method = DEFAULT) -> tuple[QRegion, QuantReport]:
     """The int8 form of a verified `region`, and a report of what it costs.
 
     A quantized region is converted exactly and uses neither calibration nor ranges. A float region takes its
-    activation ranges from `ranges`, else from `calibration` (samples and method as in `collect_ranges`), else,
-    with a CalibrationWarning, from seeded noise inputs. With scale="fixed_point" every scale is a power of two.
-    Layer errors are in the report when there were samples. Raises QuantizeError.
+    activation ranges and bias corrections from `ranges`, else from `calibration` (samples as in `collect_ranges`) by
+    `method`, else, with a CalibrationWarning, from seeded noise inputs by GUESS. With scale="fixed_point" every scale
+    is a power of two. Layer errors are in the report when there were samples. Raises QuantizeError.
     """
-    if scale not in SCALES:
-        raise QuantizeError(f"scale {scale!r} is unknown; use one of {', '.join(SCALES)}")
+    _check_scale(scale)
     require_finite_constants(region)
     if quantized(region):
         qregion = lower_int8(region)
         return qregion, report.unmeasured(qregion, "exact", "model")
-    samples, source = _samples(region, calibration, ranges)
-    if ranges is None:
-        ranges = measure(region, samples, method)
-    folded = fold(region)
-    power_of_two = scale == "fixed_point"
-    parameters = scales.choose(folded, ranges.by_name(region), power_of_two)
-    qregion = lower_float(folded, parameters, power_of_two)
-    if not samples:
-        return qregion, report.unmeasured(qregion, scale, source)
-    return qregion, report.measured(folded, qregion, samples, scale, source)
-
-
-def _samples(region: Region, calibration: Iterable[Sample] | None,
-             ranges: Ranges | None) -> tuple[list[DeviceSample], str]:
-    """Samples to measure on, and where they come from."""
-    if calibration is not None:
-        return device_samples(region, calibration), "calibration"
+    samples = None if calibration is None else device_samples(region, calibration)
     if ranges is not None:
-        return [], "ranges"
+        folded = fold(region)
+        qregion = bias.correct(_lower(region, folded, ranges, scale), ranges.bias)
+        if samples is None:
+            return qregion, report.unmeasured(qregion, scale, "ranges")
+        return qregion, report.measured(folded, qregion, samples, scale, "calibration")
+    if samples is not None:
+        return _calibrated(region, samples, scale, method, "calibration")[1:]
     warnings.warn(f"{region.name}: no calibration inputs; activation ranges are guesses from Gaussian noise of mean 0 "
                   "and variance 1, which suits inputs within about -4 to 4 only; give calibration inputs",
-                  CalibrationWarning, stacklevel=3)
-    return noise_samples(region), "noise"
+                  CalibrationWarning, stacklevel=2)
+    return _calibrated(region, noise_samples(region), scale, GUESS, "noise")[1:]
+
+
+def calibrate_and_quantize(region: Region, calibration: Iterable[Sample], scale: str = "multiplier",
+                           method: Method = DEFAULT) -> tuple[Ranges, QRegion, QuantReport]:
+    """`quantize` of a float region, and the Ranges with which `quantize` gives the same QRegion without samples.
+
+    Bias corrections belong to `scale`. Raises QuantizeError.
+    """
+    _check_scale(scale)
+    require_finite_constants(region)
+    return _calibrated(region, device_samples(region, calibration), scale, method, "calibration")
+
+
+def _calibrated(region: Region, samples: list[DeviceSample], scale: str, method: Method,
+                source: str) -> tuple[Ranges, QRegion, QuantReport]:
+    ranges, folded = measure(region, samples, method.ranges), fold(region)
+    qregion = _lower(region, folded, ranges, scale)
+    if method.correct_bias:
+        ranges = replace(ranges, bias=bias.corrections(folded, qregion, samples))
+        qregion = bias.correct(qregion, ranges.bias)
+    return ranges, qregion, report.measured(folded, qregion, samples, scale, source)
+
+
+def _lower(region: Region, folded: Region, ranges: Ranges, scale: str) -> QRegion:
+    power_of_two = scale == "fixed_point"
+    parameters = scales.choose(folded, ranges.by_name(region), power_of_two)
+    return lower_float(folded, parameters, power_of_two)
+
+
+def _check_scale(scale: str) -> None:
+    if scale not in SCALES:
+        raise QuantizeError(f"scale {scale!r} is unknown; use one of {', '.join(SCALES)}")

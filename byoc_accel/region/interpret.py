@@ -70,7 +70,7 @@ def _inputs(region: Region, inputs: Mapping[str, np.ndarray] | Sequence[np.ndarr
 def _run_float(name: str, node: Node, values: dict[str, np.ndarray],
                tensors: dict[str, Tensor]) -> np.ndarray:
     if isinstance(node, (Conv2d, ConvTranspose2d)):
-        return _clip(_conv_float(node, values[node.x], tensors[node.y]), node.clip)
+        return _clip(convolution(node, values[node.x], tensors[node.y]), node.clip)
     if isinstance(node, Add):
         return _clip(values[node.x1] + values[node.x2], node.clip)
     if isinstance(node, Pool):
@@ -105,7 +105,8 @@ def _sums(node: Conv2d | ConvTranspose2d, x: np.ndarray, y: Tensor) -> np.ndarra
     return geometry.convolve(x, node.weight, node.stride, node.padding, node.dilation, node.groups)
 
 
-def _conv_float(node: Conv2d | ConvTranspose2d, x: np.ndarray, y_tensor: Tensor) -> np.ndarray:
+def convolution(node: Conv2d | ConvTranspose2d, x: np.ndarray, y_tensor: Tensor) -> np.ndarray:
+    """A float layer before its clip: sums, bias, batch norm; NHWC, in x's dtype."""
     y = _sums(node, x, y_tensor)
     if node.bias is not None:
         y = y + node.bias.astype(y.dtype)

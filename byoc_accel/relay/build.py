@@ -15,6 +15,7 @@ from tvm import relay
 from ..errors import HostError
 from ..modelinfo import ModelInfo, pack
 from ..quantize.calibration import CalibrationWarning
+from ..quantize.methods import DEFAULT_RANGES
 from ..samples import split
 from ..target import Target, load_target
 from . import host
@@ -25,13 +26,13 @@ from .report import PartitionReport
 
 def build_model(path: str | Path, *, target: str | Target = "reference",
                 calibration: Mapping[str, np.ndarray] | None = None, scale: str = "multiplier",
-                rounding: str = "tvm", out: str | Path,
+                rounding: str = "tvm", ranges: str = DEFAULT_RANGES, correct_bias: bool = True, out: str | Path,
                 progress: Callable[[str], None] = lambda text: None) -> PartitionReport:
     """Compile the model in `path` (.onnx, .tflite) into the library `out` (.so), with a model record at its end.
 
     calibration: arrays by input name, each of the input's shape or with one more leading axis for the samples.
-    progress is told what is being done. Raises the AccelError of the stage that refuses; `out` may then exist
-    half-written, so give a temporary name.
+    The other options are those of `partition`. progress is told what is being done. Raises the AccelError of the
+    stage that refuses; `out` may then exist half-written, so give a temporary name.
     """
     target = load_target(target)
     progress(f"importing {Path(path).name}")
@@ -39,7 +40,7 @@ def build_model(path: str | Path, *, target: str | Target = "reference",
     samples = None if calibration is None else split(calibration, model.inputs, "calibration").inputs
     progress("partitioning and compiling regions")
     module, report = partition(model.module, model.params, target=target, calibration=samples, scale=scale,
-                               rounding=rounding, name=model.name)
+                               rounding=rounding, ranges=ranges, correct_bias=correct_bias, name=model.name)
     progress("building the rest with TVM")
     try:
         with _quiet(), tvm.transform.PassContext(opt_level=3):

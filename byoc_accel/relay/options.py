@@ -8,6 +8,7 @@ from tvm import relay
 
 from ..errors import HostError
 from ..quantize.activations import Ranges
+from ..quantize.methods import DEFAULT, Method
 from ..target import Target, from_numbers
 
 ROUNDINGS = ("tvm", "tflite")
@@ -16,13 +17,15 @@ SCALES = ("multiplier", "fixed_point")
 
 @dataclass(frozen=True)
 class Options:
-    """scale: "multiplier" or "fixed_point". rounding: "tvm" or "tflite". ranges: of a float region, else None."""
+    """scale: "multiplier" or "fixed_point". rounding: "tvm" or "tflite". ranges: of a float region, else None.
+    method: how to find `ranges`; it is no attribute, what it found is."""
 
     target: Target
     scale: str = "multiplier"
     rounding: str = "tvm"
     region_name: str = "region"
     ranges: Ranges | None = field(default=None)
+    method: Method = DEFAULT
 
     def __post_init__(self) -> None:
         if self.scale not in SCALES:

@@ -11,10 +11,11 @@ from tvm import relay
 
 from ..compile import compile_qregion
 from ..errors import EncodeError, ProgramError, QuantizeError, ScheduleError
-from ..quantize.activations import Ranges, collect_ranges
+from ..quantize.activations import Ranges
 from ..quantize.checks import require_finite_constants
+from ..quantize.methods import GUESS, Method
 from ..quantize.qregion import QAdd, QConv, QConvTranspose, QPool, QRegion, alone
-from ..quantize.quantize import quantize
+from ..quantize.quantize import calibrate_and_quantize, quantize
 from ..quantize.report import QuantReport
 from ..quantize.verify import verify as verify_qregion
 from ..region.verify import quantized
@@ -156,7 +157,8 @@ def _compile(built: Sequence[tuple[Draft, Built]], options: Options, samples: _S
         integer = quantized(each.region)
         needed = trace is not None and (not integer or index < last_float)
         inputs = trace.inputs(draft.group) if needed else []
-        ranges, qregion, report = _quantize(draft, each, None if integer else inputs, options, samples.graph)
+        ranges, qregion, report = _quantize(draft, each, None if integer else inputs, options.scale,
+                                            GUESS if samples.guessed else options.method, samples.graph)
         if index < last_float:
             trace.record(draft.group, calibrate.integer_outputs(qregion, inputs) if integer
                          else calibrate.float_outputs(each.region, inputs))
@@ -183,16 +185,18 @@ def _too_large(qregion: QRegion, target: Target) -> Iterator[str]:
             yield str(error)
 
 
-def _quantize(draft: Draft, built: Built, inputs: list[list[np.ndarray]] | None, options: Options,
-              graph: Graph) -> tuple[Ranges | None, QRegion, QuantReport]:
+def _quantize(draft: Draft, built: Built, inputs: list[list[np.ndarray]] | None, scale: str,
+              method: Method, graph: Graph) -> tuple[Ranges | None, QRegion, QuantReport]:
     """Quantize one region on the host arrays of its inputs (None for one that is int8 already).
 
     An error names the op of the model.
     """
     try:
         require_finite_constants(built.region)
-        ranges = None if inputs is None else collect_ranges(built.region, inputs)
-        qregion, report = quantize(built.region, inputs, scale=options.scale, ranges=ranges)
+        if inputs is None:
+            ranges, (qregion, report) = None, quantize(built.region)
+        else:
+            ranges, qregion, report = calibrate_and_quantize(built.region, inputs, scale, method)
     except QuantizeError as error:
         node = graph.nodes[_named_anchor(draft, built, str(error))]
         text = str(error).removeprefix(f"{QuantizeError.stage}: ")

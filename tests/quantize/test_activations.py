@@ -10,6 +10,8 @@ import pytest
 from byoc_accel.errors import QuantizeError
 from byoc_accel.quantize.activations import Ranges, collect_ranges
 from byoc_accel.quantize.histogram import Histogram, mse_range, percentile_range
+from byoc_accel.quantize.interpret import interpret
+from byoc_accel.quantize.methods import Method
 from byoc_accel.quantize.quantize import quantize
 from byoc_accel.quantize.text import to_text
 from byoc_accel.region.region import Add, Tensor, Unary
@@ -21,7 +23,7 @@ DATA = [[RNG.normal(0, 1, (1, 2, 4, 4)).astype(np.float32)] for _ in range(6)]
 
 
 def test_ranges_are_minimum_and_maximum():
-    ranges = collect_ranges(REGION, DATA)
+    ranges = collect_ranges(REGION, DATA, "minmax")
     stacked = np.concatenate([sample[0] for sample in DATA])
     assert ranges.bounds[0] == (float(stacked.min()), float(stacked.max()))
     assert len(ranges.bounds) == len(REGION.tensors)
@@ -43,7 +45,7 @@ def test_json_round_trip_gives_the_same_qregion():
     ranges = collect_ranges(REGION, DATA)
     text = ranges.to_json()
     assert Ranges.from_json(text) == ranges and "\n" not in text and text.isascii()
-    direct, _ = quantize(REGION, DATA)
+    direct, _ = quantize(REGION, DATA, method=Method(correct_bias=False))
     renamed = replace(REGION, name="later")
     later, report = quantize(renamed, ranges=Ranges.from_json(text))
     assert to_text(replace(later, name=direct.name)) == to_text(direct)
@@ -59,8 +61,9 @@ def test_ranges_of_another_region_are_refused():
         quantize(other, ranges=ranges)
 
 
-@pytest.mark.parametrize("text", ["", "{}", "[1]", '{"version":1,"region":"a","bounds":[[1]]}', "null",
-                                  '{"version":1,"region":"a","bounds":[["x",2]]}'])
+@pytest.mark.parametrize("text", ["", "{}", "[1]", '{"version":2,"region":"a","bounds":[[1]]}', "null",
+                                  '{"version":2,"region":"a","bounds":[["x",2]]}',
+                                  '{"version":2,"region":"a","bounds":[],"bias":[1]}'])
 def test_bad_json(text):
     with pytest.raises(QuantizeError, match="no JSON of activation ranges"):
         Ranges.from_json(text)
@@ -102,6 +105,38 @@ def test_activation_overflow_names_the_layer():
         quantize(region, [[np.ones((1, 2, 4, 4), np.float32)]])
 
 
+def test_infinity_behind_a_table_names_its_layer():
+    region = chain((1, 4, 4, 2), Unary("grows", "", "", "exp"), Unary("act", "", "", "relu"))
+    with pytest.raises(QuantizeError, match="unary 'grows', samples from 0: activation\\[0, 0, 0, 0\\] is inf"):
+        quantize(region, [[np.full((1, 2, 4, 4), 100.0, np.float32)]])
+
+
+def test_constant_activations_keep_their_value():
+    """Whatever the input, layer 1 gives 3, layer 2 gives 0 and layer 3 gives -0.5."""
+    region = chain((1, 4, 4, 2), conv(np.zeros((3, 1, 1, 2)), np.full(3, 3.0), name="three"),
+                   conv(np.full((2, 1, 1, 3), -1.0), name="zero", clip=(0.0, np.inf)),
+                   conv(np.ones((2, 1, 1, 2)), np.full(2, -0.5), name="half"))
+    qregion, report = quantize(region, DATA)
+    tensors = qregion.by_name()
+    assert tensors["y0"].scale == float(np.float32(3 / 255)) and tensors["y1"].scale == 1.0
+    q = interpret(qregion, [np.random.default_rng(0).integers(-128, 128, (1, 4, 4, 2)).astype(np.int8)])
+    unit = tensors["y1"].scale / 127  # of the last layer's accumulators: its input gave no smaller scale
+    for name, value, error in (("y0", 3.0, 1e-6), ("y1", 0.0, 0.0), ("y2", -0.5, unit / 2 + 1e-6)):
+        real = tensors[name].scale * (q[name].astype(float) - tensors[name].zero_point)
+        np.testing.assert_allclose(real, value, atol=error, rtol=0, err_msg=name)
+    assert report.layers[0].sqnr_db > 100
+
+
+def test_relu6_gets_the_range_0_to_6():
+    """When the samples reach 6 the range is 0..6 exactly; when they do not, it ends below."""
+    region = chain((1, 4, 4, 2), conv(np.full((2, 1, 1, 2), 4.0), name="c"), Unary("relu6", "", "", "clip", (0.0, 6.0)))
+    assert collect_ranges(region, DATA).bounds[2] == (0.0, 6.0)
+    low, high = collect_ranges(region, [[0.1 * sample[0]] for sample in DATA]).bounds[2]
+    assert low == 0.0 and 0.5 < high < 6.0
+    node = quantize(region, DATA)[0].nodes[0]
+    assert node.clamp == (-128, 127)
+
+
 def test_two_inputs_keep_their_order():
     base = chain((1, 4, 4, 2), Unary("act", "", "", "relu"))
     region = replace(base, tensors=base.tensors + (Tensor("b", (1, 4, 4, 2)), Tensor("s", (1, 4, 4, 2))),
@@ -132,14 +167,18 @@ def test_percentile_and_mse_cut_outliers():
 def test_methods_are_tighter_than_minmax(method):
     rng = np.random.default_rng(1)
     data = [[(0.3 * rng.normal(0, 1, (1, 2, 4, 4)) ** 3).astype(np.float32)] for _ in range(300)]  # heavy tails
-    wide, tight = collect_ranges(REGION, data), collect_ranges(REGION, data, method)
+    wide, tight = collect_ranges(REGION, data, "minmax"), collect_ranges(REGION, data, method)
     assert tight.digest == wide.digest
     assert all(w[0] - 1e-3 <= t[0] and t[1] <= w[1] + 1e-3 for w, t in zip(wide.bounds, tight.bounds))
     assert tight != wide
-    assert quantize(REGION, data, method=method)[0].tensors[0].scale < quantize(REGION, data)[0].tensors[0].scale
+    qregions = [quantize(REGION, data, method=Method(m))[0] for m in (method, "minmax")]
+    assert qregions[0].tensors[0].scale < qregions[1].tensors[0].scale
 
 
-@pytest.mark.parametrize("method", ["max", "percentile", "percentile:0", "percentile:101", "percentile:x"])
+@pytest.mark.parametrize("method", ["max", "percentile", "percentile:0", "percentile:101", "percentile:x", "extreme",
+                                    "extreme:1", "extreme:inf", "mse:3"])
 def test_unknown_methods(method):
+    with pytest.raises(QuantizeError, match="range method .* is unknown"):
+        Method(method)
     with pytest.raises(QuantizeError, match="range method .* is unknown"):
         collect_ranges(REGION, DATA, method)
