@@ -15,8 +15,12 @@ CFFI_MODULES = ("hw_sim/build.py:ffibuilder", "runtime_c/build.py:ffibuilder")
 ARCHIVE_SOURCES = ("runtime_c/src/*.c", "runtime_c/hal/hal_sim.c", "runtime_c/tvm/*.c", "hw_sim/src/*.c")
 NOT_IN_ARCHIVE = ("hw_sim/src/main.c",)  # the stand-alone simulator program
 INCLUDE_DIRS = ("runtime_c/include", "runtime_c/src", "hw_sim/include", "hw_sim/src")
-# -g0: debug information would carry the paths of the build machine into every exported library.
-ARCHIVE_FLAGS = ("-std=gnu11", "-O2", "-g0", "-fPIC", "-fvisibility=hidden", "-ffunction-sections")
+# -g0: debug information would carry the paths of the build machine into every exported library. No unwind tables
+# (8 KiB of each): no exception passes through C. -Os: a library shall have at most 100 KB beside its programs.
+ARCHIVE_FLAGS = ("-std=gnu11", "-Os", "-g0", "-fPIC", "-fvisibility=hidden", "-ffunction-sections", "-fno-ident",
+                 "-fno-asynchronous-unwind-tables", "-fno-unwind-tables")
+#: What regions and users of a library call; every other name would stand in each library's symbol table.
+ENTRY_POINTS = ("wia_tvm_call", "wia_tvm_stats", "wia_tvm_reset_stats")
 C_FILES = ("runtime_c/**/*.[ch]", "hw_sim/**/*.[ch]", "runtime_c/README.md", "hw_sim/README.md")
 
 
@@ -39,13 +43,14 @@ class BuildExt(build_ext):
         temp = Path(self.build_temp) / "archive"
         objects = self.compiler.compile(sources, output_dir=str(temp), include_dirs=list(INCLUDE_DIRS),
                                         extra_postargs=list(ARCHIVE_FLAGS))
-        # An archive knows its members by file name alone; two verify.o would become one.
-        members = [str(temp / source.replace("/", "_").replace(".c", ".o")) for source in sources]
-        for built, member in zip(objects, members):
-            shutil.copyfile(built, member)
+        whole = str(temp / "wia_host.o")
+        roots = [f"-Wl,--undefined={name}" for name in ENTRY_POINTS]
+        linker = [self.compiler.compiler_so[0], "-r", "-nostdlib", "-Wl,--gc-sections"]
+        self.spawn([*linker, *roots, "-o", whole, *objects])
+        self.spawn(["objcopy", *(f"--keep-global-symbol={name}" for name in ENTRY_POINTS), whole])
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "libwia_host.a").unlink(missing_ok=True)
-        self.compiler.create_static_lib(members, "wia_host", output_dir=str(folder))
+        self.compiler.create_static_lib([whole], "wia_host", output_dir=str(folder))
 
 
 class BuildPy(build_py):

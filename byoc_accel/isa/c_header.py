@@ -150,9 +150,11 @@ def _info() -> str:
         rows.append(f'        {{"{row.mnemonic}", 0x{row.opcode:02x}u, WIA_UNIT_{row.unit.upper()}, '
                     f"{SIZES[row.mnemonic]}u, WIA_PAYLOAD_{(row.payload or 'none').upper()}, "
                     f"{'true' if tokens else 'false'},\n         {{{reserved}}}}}")
+    longest = max(len(row.mnemonic) for row in INSTRUCTIONS)
     cases = "\n".join(f"    case WIA_OP_{row.mnemonic.upper()}: return &table[{i}];"
                       for i, row in enumerate(INSTRUCTIONS))
-    return ("typedef struct wia_info {\n    const char *mnemonic;\n    uint8_t opcode;\n"
+    return (f"typedef struct wia_info {{\n    char mnemonic[{longest + 1}]; /* not a pointer: no relocations */\n"
+            "    uint8_t opcode;\n"
             "    uint8_t unit;    /* WIA_UNIT_* */\n    uint8_t bytes;   /* without payload */\n"
             "    uint8_t payload; /* WIA_PAYLOAD_* */\n    bool tokens;     /* has wait and signal */\n"
             f"    uint32_t reserved[{words}]; /* bits of each word that must be zero */\n}} wia_info_t;\n\n"

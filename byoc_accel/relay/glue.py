@@ -105,7 +105,7 @@ def build_runtime_object(archive: Path, workdir: Path | str) -> bytes:
     _run_cc(
         directory,
         ["-r", "-nostdlib", "-o", "runtime.o", "-Wl,--whole-archive", os.path.abspath(archive),
-         "-Wl,--no-whole-archive"],
+         "-Wl,--no-whole-archive", "-Wl,--discard-all"],  # without the names of static functions
     )  # fmt: skip
     return _read(directory / "runtime.o")
 

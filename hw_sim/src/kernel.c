@@ -1,6 +1,9 @@
 /* kernel.c: choice of the inner loops, and the portable ones. */
 #include "kernel.h"
 
+#if defined(__x86_64__) || defined(__i386__)
+#include <cpuid.h>
+#endif
 #include <stddef.h>
 #include <string.h>
 
@@ -8,12 +11,30 @@
 
 enum { CHUNK = 16 }; /* columns summed side by side: constant, so that compilers use vector instructions */
 
+#if defined(__x86_64__) || defined(__i386__)
+/* Which vector instructions processor and operating system allow (Intel SDM, CPUID leaves 1 and 7, XCR0).
+ * __builtin_cpu_supports would bring 4.5 KiB of tables into every exported library. */
+static void vectors(int *avx2, int *avx512)
+{
+    unsigned a, b, c, d, saved = 0, high;
+
+    *avx2 = *avx512 = 0;
+    if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & bit_OSXSAVE))
+        return;
+    __asm__("xgetbv" : "=a"(saved), "=d"(high) : "c"(0));
+    if ((saved & 0x6u) != 0x6u || !__get_cpuid_count(7, 0, &a, &b, &c, &d)) /* XMM and YMM registers are kept */
+        return;
+    *avx2 = (b & bit_AVX2) != 0;
+    *avx512 = *avx2 && (saved & 0xe6u) == 0xe6u && (b & bit_AVX512F) && (c & bit_AVX512VNNI); /* and ZMM, masks */
+}
+#endif
+
 const wia_kernel_t *wia_kernel_choose(int choice)
 {
 #if defined(__x86_64__) || defined(__i386__)
-    int avx2 = __builtin_cpu_supports("avx2");
-    int avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vnni");
+    int avx2, avx512;
 
+    vectors(&avx2, &avx512);
     if (avx512 && (choice == WIA_SIM_KERNEL_AUTO || choice == WIA_SIM_KERNEL_AVX512))
         return &wia_kernel_avx512;
     if (avx2 && (choice == WIA_SIM_KERNEL_AUTO || choice == WIA_SIM_KERNEL_AVX2))

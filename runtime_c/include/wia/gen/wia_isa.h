@@ -319,7 +319,7 @@ static inline uint32_t wia_bits(const uint8_t *bytes, unsigned bit, unsigned bit
 }
 
 typedef struct wia_info {
-    const char *mnemonic;
+    char mnemonic[11]; /* not a pointer: no relocations */
     uint8_t opcode;
     uint8_t unit;    /* WIA_UNIT_* */
     uint8_t bytes;   /* without payload */
