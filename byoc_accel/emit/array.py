@@ -1,6 +1,7 @@
 """Array unit: convolution tiles and depthwise windows into accumulators."""
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -67,29 +68,43 @@ def convolve(ctx: Context, ifm: Operand, taps: Taps, area: Area, shape: tuple[in
                            columns=shape[0], acc_base=acc_base, work=work)
 
 
-def depthwise(ctx: Context, ifm: Operand, taps: Taps, area: Area, weight: np.ndarray, channel: int,
-              acc_base: int) -> tuple[int, bool]:
-    """dwc passes of one channel group; weight int8 (KH, KW, columns), input channels from `channel` on.
+@dataclass(frozen=True)
+class Window:
+    """Channels of a depthwise: weights int8 (KH, KW, columns), first channel, first accumulator entry."""
 
-    Returns the number of the last dwc, and whether accumulator entries run down columns first (x and y exchanged).
+    weight: np.ndarray
+    channel: int
+    acc_base: int
+
+
+def depthwise(ctx: Context, ifm: Operand, taps: Taps, area: Area, groups: Sequence[Window]) -> tuple[list[int], bool]:
+    """dwc passes of channel groups with one kernel size; every part of the window for all of them, before the next.
+
+    Returns the number of the last dwc of each, and whether accumulator entries run down columns first (x and y
+    exchanged).
     """
-    kernel = (weight.shape[0], weight.shape[1])
+    kernel = (groups[0].weight.shape[0], groups[0].weight.shape[1])
     split = split_window(kernel, taps.stride, taps.dilation, (area.height, area.width), ctx.target)
-    acc = Access("acc", acc_base, acc_base + area.positions)
-    number, accumulate = -1, 0
     row_taps, column_taps = (split.columns, split.rows) if split.swapped else (split.rows, split.columns)
-    for first_y in range(0, kernel[0], row_taps):
-        for first_x in range(0, kernel[1], column_taps):
-            part = weight[first_y:first_y + row_taps, first_x:first_x + column_taps]
-            _depthwise_geometry(ctx, ifm, taps, area, part.shape[:2], split.swapped)
-            address = ifm.at(area.y * taps.stride[0] + taps.origin[0] + first_y * taps.dilation[0],
-                             area.x * taps.stride[1] + taps.origin[1] + first_x * taps.dilation[1], channel)
-            lanes = part.transpose(1, 0, 2) if split.swapped else part
-            number = ctx.builder.add("dwc", "array", (ifm.access,), (acc,), ifm_address=address,
-                                     ifm_reg=ifm.register, columns=part.shape[2], acc_base=acc_base,
-                                     accumulate=accumulate, work=dwc_work(lanes))
-            accumulate = 1
-    return number, split.swapped
+    origins = [(y, x) for y in range(0, kernel[0], row_taps) for x in range(0, kernel[1], column_taps)]
+    numbers: list[int] = []
+    for origin in origins:
+        numbers = [_pass(ctx, ifm, taps, area, group, origin, (row_taps, column_taps), split.swapped)
+                   for group in groups]
+    return numbers, split.swapped
+
+
+def _pass(ctx: Context, ifm: Operand, taps: Taps, area: Area, group: Window, origin: tuple[int, int],
+          cut: tuple[int, int], swapped: bool) -> int:
+    """One dwc: the taps of the window from `origin` on, at most `cut` of them."""
+    part = group.weight[origin[0]:origin[0] + cut[0], origin[1]:origin[1] + cut[1]]
+    _depthwise_geometry(ctx, ifm, taps, area, part.shape[:2], swapped)
+    address = ifm.at(area.y * taps.stride[0] + taps.origin[0] + origin[0] * taps.dilation[0],
+                     area.x * taps.stride[1] + taps.origin[1] + origin[1] * taps.dilation[1], group.channel)
+    acc = Access("acc", group.acc_base, group.acc_base + area.positions)
+    return ctx.builder.add("dwc", "array", (ifm.access,), (acc,), ifm_address=address, ifm_reg=ifm.register,
+                           columns=part.shape[2], acc_base=group.acc_base, accumulate=int(origin != (0, 0)),
+                           work=dwc_work(part.transpose(1, 0, 2) if swapped else part))
 
 
 def _depthwise_geometry(ctx: Context, ifm: Operand, taps: Taps, area: Area, kernel: tuple[int, ...],

@@ -10,7 +10,7 @@ from ..isa.lane_layout import Work
 from ..quantize.qregion import QConv
 from ..schedule.geometry import block_input_rows, input_spans, is_depthwise
 from ..schedule.plan import ConvStep, Place, StepPlan, Strips, result_shape
-from .array import Area, Taps, convolve, depthwise, tile_work
+from .array import Area, Taps, Window, convolve, depthwise, tile_work
 from .channels import Channels, reach, simplify
 from .context import Block, Context, Operand
 from .moves import load_input, load_stage, load_strips, store_stage, tight
@@ -205,7 +205,7 @@ def _channel_groups(ctx: Context, step: ConvStep, groups: list[Group], ifm: Oper
         set_channels(ctx, group.channels)
         acc_base, swapped = ctx.next_bank(), False
         if is_depthwise(step):
-            number, swapped = depthwise(ctx, ifm, taps, area, group.weight, group.first, acc_base)
+            (number,), swapped = depthwise(ctx, ifm, taps, area, [Window(group.weight, group.first, acc_base)])
         else:
             number = convolve(ctx, ifm, taps, area, group.weight.shape, group.tile, group.channel, acc_base)
         set_grid(ctx, _grid(area, ofm, tail.residual, swapped))

@@ -1,8 +1,8 @@
 """Data movement: loads, stores and borders, as instructions."""
 from __future__ import annotations
 
-from ..schedule.geometry import border_pieces
-from ..schedule.plan import ConvStep, Layout, Place, Source, Stage, StepPlan, Strips, result_shape
+from ..schedule.geometry import border_pieces, strip_loads
+from ..schedule.plan import ConvStep, Layout, Place, Source, Stage, StepPlan, result_shape
 from .builder import Access
 from .context import Block, Context
 
@@ -11,35 +11,24 @@ def load_input(ctx: Context, name: str, first: int, last: int) -> None:
     """Copy rows [first, last) of an input tensor from its buffer into its SRAM place, inside its border."""
     place, source = ctx.places[name], dict(ctx.plan.sources)[name]
     if place.layout.strips is not None:
-        _load_input_strips(ctx, place, source, place.layout.strips, (first, last))
+        _load_input_strips(ctx, place, source, (first, last))
         return
     _transfer(ctx, "load", source.buffer, source.offset, tight(place.layout), place, first, last - first)
 
 
-def _load_input_strips(ctx: Context, place: Place, source: Source, strips: Strips, rows: tuple[int, int]) -> None:
-    """Load rows of an input as strips: those of one width together, narrower ones beside the left and right border."""
+def _load_input_strips(ctx: Context, place: Place, source: Source, rows: tuple[int, int]) -> None:
+    """Load rows of an input as strips: those that lie in the tensor together, and narrower ones at its edges."""
     layout = place.layout
-    spans = [(max(0, first), min(layout.width, first + strips.columns))
-             for first in (i * strips.step - layout.border[1] for i in range(strips.count))]
-    first = 0
-    while first < strips.count:
-        size = spans[first][1] - spans[first][0]
-        last = first + 1
-        while last < strips.count and spans[last][1] - spans[last][0] == size and (
-                spans[last][0] - spans[last - 1][0] == strips.step):
-            last += 1
-        skipped = spans[first][0] - (first * strips.step - layout.border[1])
-        if size > 0:
-            row = layout.width * layout.channels
-            ctx.builder.add(
-                "load", "dma_in", (Access(source.buffer, source.offset, source.offset + layout.height * row),),
-                (Access("sram", place.address, place.address + layout.bytes, rows),), binding=source.buffer,
-                external_offset=source.offset + rows[0] * row + spans[first][0] * layout.channels,
-                sram_address=place.address + layout.offset(rows[0], first) + skipped * layout.channels,
-                row_bytes=size * layout.channels, rows=rows[1] - rows[0], planes=last - first, external_row_stride=row,
-                sram_row_stride=layout.pitch_bytes, external_plane_stride=strips.step * layout.channels,
-                sram_plane_stride=layout.position_bytes)
-        first = last
+    row = layout.width * layout.channels
+    outside = Access(source.buffer, source.offset, source.offset + layout.height * row)
+    inside = Access("sram", place.address, place.address + layout.bytes, rows)
+    for size, (first, *more) in strip_loads(layout):
+        step = (more[0][0] - first[0], more[0][1] - first[1]) if more else (0, 0)
+        ctx.builder.add("load", "dma_in", (outside,), (inside,), binding=source.buffer,
+                        external_offset=source.offset + rows[0] * row + first[0],
+                        sram_address=place.address + layout.offset(rows[0], 0) + first[1], row_bytes=size,
+                        rows=rows[1] - rows[0], planes=1 + len(more), external_row_stride=row,
+                        sram_row_stride=layout.pitch_bytes, external_plane_stride=step[0], sram_plane_stride=step[1])
 
 
 def load_strips(ctx: Context, step: ConvStep, stage: Stage, rows: int, block: Block, register: int) -> None:

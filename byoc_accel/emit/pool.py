@@ -9,7 +9,7 @@ import numpy as np
 from ..errors import ScheduleError
 from ..quantize.qregion import QPool
 from ..schedule.plan import ElementStep, Place, PoolStep, StepPlan, step_inputs
-from .array import Area, Taps, depthwise
+from .array import Area, Taps, Window, depthwise
 from .channels import Channels
 from .context import Block, Context, Operand
 from .moves import load_stage, store_stage, tight
@@ -139,17 +139,24 @@ def _average(ctx: Context, pool: QPool, ifm: Operand, ofm: Operand, taps: Taps, 
              count: int) -> None:
     """Sum of the window by a depthwise with unit weights, then one multiplier for the divisor `count`."""
     requant = dict(pool.requants)[count]
-    for first in range(0, ifm.position_bytes, ctx.target.array_columns):
-        columns = min(ctx.target.array_columns, ifm.position_bytes - first)
-        bias = np.full(columns, -pool.x_zero_point * kernel[0] * kernel[1], np.int64)
-        set_channels(ctx, Channels(bias, np.full(columns, requant.multiplier), np.full(columns, requant.shift),
-                                   pool.rounding, pool.y_zero_point, (-128, 127)))
-        acc_base = ctx.next_bank()
-        number, swapped = depthwise(ctx, ifm, taps, area, np.ones((*kernel, columns), np.int8), first, acc_base)
+    firsts = range(0, ifm.position_bytes, ctx.target.array_columns)
+    # as many groups together as a bank holds: the geometry of a part of the window serves all of them
+    together = max(1, ctx.target.accumulator_entries_per_bank // area.positions)
+    for start in range(0, len(firsts), together):
+        base = ctx.next_bank()
+        windows = [Window(np.ones((*kernel, min(ctx.target.array_columns, ifm.position_bytes - first)), np.int8), first,
+                          base + number * area.positions)
+                   for number, first in enumerate(firsts[start:start + together])]
+        numbers, swapped = depthwise(ctx, ifm, taps, area, windows)
         out = (ofm.position_bytes, ofm.row_bytes)
-        set_grid(ctx, Grid(area.height, area.width, out[::-1]) if swapped else Grid(area.width, area.height, out))
-        post(ctx, columns, Tail(), (ofm.at(area.y, area.x, first), 0), ofm.access, acc_base=acc_base,
-             positions=area.positions, chain_from=number)
+        for window, number in zip(windows, numbers):
+            columns = window.weight.shape[2]
+            bias = np.full(columns, -pool.x_zero_point * kernel[0] * kernel[1], np.int64)
+            set_channels(ctx, Channels(bias, np.full(columns, requant.multiplier), np.full(columns, requant.shift),
+                                       pool.rounding, pool.y_zero_point, (-128, 127)))
+            set_grid(ctx, Grid(area.height, area.width, out[::-1]) if swapped else Grid(area.width, area.height, out))
+            post(ctx, columns, Tail(), (ofm.at(area.y, area.x, window.channel), 0), ofm.access,
+                 acc_base=window.acc_base, positions=area.positions, chain_from=number)
 
 
 def emit_element(ctx: Context, plan: StepPlan) -> None:

@@ -44,7 +44,7 @@ def layouts(steps: tuple[Step, ...], tensors: dict[str, QTensor]) -> dict[str, L
     return out
 
 
-def edge_strips(layout: Layout) -> tuple[int, int]:
+def _edge_strips(layout: Layout) -> tuple[int, int]:
     """How many strips reach over the left edge of the tensor, and how many others over the right one."""
     strips, left = layout.strips, layout.border[1]
     assert strips is not None
@@ -53,7 +53,8 @@ def edge_strips(layout: Layout) -> tuple[int, int]:
 
 
 def border_pieces(layout: Layout) -> list[tuple[int, int, int, int]]:
-    """(start, row bytes, rows, stride) of the contiguous pieces of a border; right and left edges are one piece.
+    """(start, row bytes, rows, stride) of the pieces of a border; right and left edges are one piece, top and bottom
+    are rows of another, which may reach into the tensor: borders are written before it.
 
     Strips that reach over the left or right edge are a part of the border as a whole.
     """
@@ -65,7 +66,7 @@ def border_pieces(layout: Layout) -> list[tuple[int, int, int, int]]:
                   (layout.offset(0, layout.width), (left + right) * channels, layout.height - 1, pitch),
                   (layout.offset(layout.height - 1, layout.width), right * channels + bottom * pitch, 1, 0)]
     else:
-        before, after = edge_strips(layout)
+        before, after = _edge_strips(layout)
         if before + after >= strips.count:
             return [(0, layout.bytes, 1, 0)]
         last = (strips.count - after - 1) * whole
@@ -73,7 +74,11 @@ def border_pieces(layout: Layout) -> list[tuple[int, int, int, int]]:
         pieces = [(0, before * whole + top * pitch, 1, 0),
                   (before * whole + end, (bottom + top) * pitch, strips.count - after - before - 1, whole),
                   (last + end, bottom * pitch + after * whole, 1, 0)]
-    return [p for p in pieces if p[1] and p[2]]
+    first, sides, last = pieces
+    if first[1] and last[1]:
+        size = max(first[1], last[1])
+        first, last = (0, size, 2, layout.bytes - size), (0, 0, 0, 0)
+    return [p for p in (first, sides, last) if p[1] and p[2]]
 
 
 def window(step: Step) -> tuple[tuple[int, int], tuple[int, int]]:
@@ -91,6 +96,28 @@ def block_input_rows(step: Step, rows: int) -> int:
     """Rows of the first operand behind `rows` rows of output."""
     (extent, _), (stride, _) = window(step)
     return (rows - 1) * stride + extent
+
+
+def strip_loads(layout: Layout) -> list[tuple[int, list[tuple[int, int]]]]:
+    """(bytes, [(byte in a row of the tensor, byte from the first strip on), ...]) of strips that one load can make:
+    of one width, and equally spaced in both memories."""
+    strips = layout.strips
+    assert strips is not None
+    found: list[tuple[int, list[tuple[int, int]]]] = []
+    for number in range(strips.count):
+        start = number * strips.step - layout.border[1]
+        first, last = max(0, start), min(layout.width, start + strips.columns)
+        if first >= last:
+            continue
+        size, at = (last - first) * layout.channels, (
+            first * layout.channels, number * layout.position_bytes + (first - start) * layout.channels)
+        for other, run in found:
+            if other == size and (len(run) == 1 or all(2 * b - a == c for a, b, c in zip(run[-2], run[-1], at))):
+                run.append(at)
+                break
+        else:
+            found.append((size, [at]))
+    return found
 
 
 def input_spans(step: Step, heights: tuple[int, ...], height: int) -> list[tuple[int, int]]:

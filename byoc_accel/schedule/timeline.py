@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from ..target import Target
 from .cost import Operands, column_chunks, post_cycles, step_cycles, tiles
-from .geometry import border_pieces, edge_strips, input_spans, is_depthwise, uses_accumulators
+from .geometry import border_pieces, input_spans, is_depthwise, strip_loads, uses_accumulators
 from .plan import Blocks, ConvStep, Layout, Place, Plan, PoolStep, Step, StepPlan, result_shape
 from .window import split_window
 
@@ -155,7 +155,7 @@ def _fill(clock: _Clock, layout: Layout) -> None:
 
 def _load(clock: _Clock, layout: Layout, rows: int) -> float:
     """Load rows of an input; returns when they are there."""
-    loads = 1 if layout.strips is None else 1 + sum(edge_strips(layout))
+    loads = 1 if layout.strips is None else len(strip_loads(layout))
     clock.dispatch = clock.fetch.take(LOAD_BYTES * loads, clock.dispatch)
     clock.dma_in = max(clock.dma_in, clock.dispatch) + load_rows(layout, rows, clock.target)
     return clock.dma_in + clock.target.dma_latency_cycles
@@ -193,6 +193,12 @@ def _block(clock: _Clock, step: Step, operands: Operands, block: Blocks, size: f
     header = max(0.0, (size - weights) / count - POST_BYTES)
     for chunk in chunks:
         every = _tiles(step, operands, block.rows, chunk, target)
+        if isinstance(step, PoolStep):  # a part of the window for all groups, then the next; posts behind the last one
+            every = tuple(p for p in every for _ in range(groups))
+            code = header * groups + POST_BYTES * (groups - 1)
+            _group(clock, every, block.rows * chunk, code, weights / len(chunks) / sum(n for _, n in every),
+                   ready, step)
+            continue
         stored = [_stored(step, operands, every, group, target) for group in range(groups)]
         columns = [min(target.array_columns, channels - group * target.array_columns) for group in range(groups)]
         total = sum(lanes * c for passes, c in zip(stored, columns) for _, lanes in passes) or 1

@@ -7,6 +7,9 @@ from functools import lru_cache
 from ..errors import ScheduleError
 from ..target import Target
 
+#: Program bytes of a pass besides its weights.
+PASS_BYTES = 20
+
 
 @dataclass(frozen=True)
 class Split:
@@ -23,7 +26,8 @@ class Split:
 @lru_cache(maxsize=4096)
 def split_window(kernel: tuple[int, int], stride: tuple[int, int], dilation: tuple[int, int], size: tuple[int, int],
                  target: Target) -> Split:
-    """Cheapest cut of a kernel for `size` (height, width) positions, all pairs (y, x); cycles as in docs/ISA.md."""
+    """Cheapest cut of a kernel for `size` (height, width) positions, all pairs (y, x); cycles as in docs/ISA.md,
+    and those of fetching the instructions."""
     choices = []
     for swapped in (False, True):
         (k_y, k_x), (s_y, s_x), (d_y, d_x), (height, width) = (
@@ -32,10 +36,12 @@ def split_window(kernel: tuple[int, int], stride: tuple[int, int], dilation: tup
             columns = _widest(rows, k_x, (s_y, s_x), (d_y, d_x), width, target)
             if columns:
                 passes = _passes((k_y, k_x), (rows, columns), (s_y, s_x), (d_y, d_x), (height, width), swapped)
-                choices.append((_cycles(passes, target), len(passes), swapped, rows, columns, passes))
+                cycles = _cycles(passes, target)
+                fetch = len(passes) * PASS_BYTES / target.fetch_bytes_per_cycle
+                choices.append((cycles + fetch, len(passes), swapped, rows, columns, cycles, passes))
     if not choices:
         raise ScheduleError(f"depthwise window {kernel}: no cut fits the array")
-    cycles, _, swapped, rows, columns, passes = min(choices)
+    *_, swapped, rows, columns, cycles, passes = min(choices)
     return Split(rows, columns, swapped, cycles, passes)
 
 
