@@ -9,8 +9,12 @@ import numpy as np
 import pytest
 
 from byoc_accel import sim
+from byoc_accel.compile import compile_qregion
 from byoc_accel.isa.encode import encode
+from byoc_accel.quantize.interpret import interpret
+from byoc_accel.quantize.report import QuantReport
 from byoc_accel.target import load_target
+from tests import qregions
 from tests.hw_sim import hostile
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -66,10 +70,34 @@ def test_fuzz_target_with_plain_gcc(folder: Path) -> None:
     replay(build(folder, "fuzz_plain", CORE + FUZZ, ["-O2"]), folder, 8, 2000)
 
 
-def test_standalone_runner(folder: Path) -> None:
-    """main.c under sanitizers gives the bytes and cycles that Python sees; faults have exit code 1."""
+@pytest.fixture(scope="module")
+def runner(folder: Path) -> Path:
+    """main.c, under sanitizers where gcc has them."""
     flags = SANITIZERS if links(folder, "-fsanitize=address,undefined") else ["-O2"]
-    runner = build(folder, "wia_sim", [*CORE, MAIN], flags)
+    return build(folder, "wia_sim", [*CORE, MAIN], flags)
+
+
+@pytest.mark.case("B18")
+def test_depthwise_larger_than_its_input_twenty_times(folder: Path, runner: Path) -> None:
+    """1 x 72 x 7 x 1, 5 x 5, stride 2, pad 2: no access beside a buffer, and NumPy's bytes in every run."""
+    net = qregions.one_conv((1, 7, 1, 72), (72, 5, 5, 1), groups=72, stride=(2, 2), padding=(2, 2, 2, 2))
+    target = load_target("reference")
+    program = compile_qregion(net, QuantReport("one_conv", "exact", "model", 0, ()), target).program
+    numbers = ",".join(map(str, target.numbers()))
+    (folder / "depthwise").write_bytes(program.code)
+    for seed in range(20):
+        x = np.random.default_rng(seed).integers(-128, 128, (1, 7, 1, 72)).astype(np.int8)
+        expected = interpret(net, [x])["y"]
+        assert expected.shape == (1, 4, 1, 72)
+        (folder / "x").write_bytes(x.tobytes())
+        done = subprocess.run([str(runner), "--target", numbers, "depthwise", "in:x", f"out:{expected.size}:y"],
+                              capture_output=True, text=True, cwd=folder)
+        assert done.returncode == 0, done.stderr[-2000:]
+        assert (folder / "y").read_bytes() == expected.tobytes()
+
+
+def test_standalone_runner(folder: Path, runner: Path) -> None:
+    """main.c under sanitizers gives the bytes and cycles that Python sees; faults have exit code 1."""
     target = load_target("tiny")
     code = b"".join(map(encode, hostile.valid_program()))
     x = np.random.default_rng(1).integers(-128, 128, 700).astype(np.int8)

@@ -260,6 +260,28 @@ def test_time_grows_with_the_layers_and_not_with_their_square() -> None:
 
 
 @pytest.mark.case("B10")
+@pytest.mark.parametrize("layers", [8, 60])
+def test_dense_block_is_one_region(layers: int) -> None:
+    """Every layer reads all those before: 1,829 operands of concatenations at 60 layers, which TVM itself takes minutes
+    to build, so that only the small one is run."""
+    values: list[relay.Expr] = [relay.var("x", shape=(1, 4, 4, 2), dtype="int8")]
+    for layer in range(layers):
+        count = len(values)
+        joined = values[0] if count == 1 else relay.qnn.op.concatenate(
+            relay.Tuple(values), relay.Tuple([const(S, "float32")] * count), relay.Tuple([const(Z, "int32")] * count),
+            const(S, "float32"), const(Z, "int32"), axis=3)
+        values.append(qconv2d(joined, 2, (1, 1), np.random.default_rng(layer), in_channels=2 * count, zp=(Z, Z),
+                              scales=(S, S)))
+    mod = module(values[-1])
+    start = time.process_time()
+    part, report = ba.partition(mod)
+    assert time.process_time() - start < 30
+    assert len(report.regions) == 1 and not host_ops(report)
+    if layers == 8:
+        compare(run(part, random_inputs(mod)), run(mod, random_inputs(mod)))
+
+
+@pytest.mark.case("B10")
 @pytest.mark.parametrize("fits", [False, True])
 def test_layers_that_do_not_fit_are_found_in_few_rounds(fits: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """40 layers of which none, or every second, fits the target. It took 22 rounds of matching before, one for every
