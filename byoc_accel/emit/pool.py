@@ -8,6 +8,7 @@ import numpy as np
 
 from ..errors import ScheduleError
 from ..quantize.qregion import QPool
+from ..schedule.geometry import row_parts
 from ..schedule.plan import ElementStep, Place, PoolStep, StepPlan, step_inputs
 from .array import Area, Taps, Window, depthwise
 from .channels import Channels
@@ -188,13 +189,18 @@ def _element_block(ctx: Context, step: ElementStep, ifm: Operand, ofm: Operand, 
     zero_point = ctx.tensors[step.residual].zero_point if step.residual is not None else 0
     out_zero_point = 0 if step.add is None else ctx.tensors[step.add.y].zero_point
     tail = Tail(step.add, True, ctx.tensors[step.x].zero_point, residual, zero_point, out_zero_point, step.table)
-    other = (residual.position_bytes, residual.row_bytes) if residual is not None else (0, 0)
+    operands = [o for o in (ifm, ofm, residual) if o is not None]
+    step_bytes = [o.position_bytes for o in operands]
+    parts = [(first, min(ctx.target.array_columns, channels - first), area.width)
+             for first in range(0, channels, ctx.target.array_columns)]
+    if set(step_bytes) == {channels}:  # rows are plain bytes: cut them without regard to positions
+        step_bytes = [ctx.target.array_columns] * len(operands)
+        parts = row_parts(area.width * channels, ctx.target.array_columns)
     set_tail(ctx, tail)
-    for first in range(0, channels, ctx.target.array_columns):
-        columns = min(ctx.target.array_columns, channels - first)
+    for first, columns, width in parts:
         set_channels(ctx, _element_channels(ctx, step, columns))
-        set_grid(ctx, Grid(area.width, area.height, (ofm.position_bytes, ofm.row_bytes), other,
-                           (ifm.position_bytes, ifm.row_bytes)))
+        source, out, *other = [(size, o.row_bytes) for size, o in zip(step_bytes, operands)]
+        set_grid(ctx, Grid(width, area.height, out, other[0] if other else (0, 0), source))
         post(ctx, columns, tail, (ofm.at(area.y, area.x, first), 0), ofm.access,
              source=(ifm.at(area.y, area.x, first), 0, ifm.access),
              residual_address=residual.at(area.y, area.x, first) if residual is not None else 0)

@@ -7,15 +7,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..isa.fields import SIZES
 from ..quantize.qregion import QTensor
 from ..target import Target
 from .geometry import block_input_rows, is_depthwise
 from .plan import Blocks, ConvStep, Layout, PoolStep, Step, Strips, result_shape, step_inputs
 from .window import split_window
 
-#: Program bytes of one group of output channels besides weights: conv, post and par with its parameters.
-GROUP_BYTES = 44
-CHANNEL_BYTES = 9
+#: Program bytes of one group of output channels besides weights: conv, post, par, and about so many of its parameters.
+GROUP_BYTES = SIZES["conv"] + SIZES["post"] + SIZES["par"]
+CHANNEL_BYTES = 6
 #: Around a loop: barriers, token instructions, setr.
 LOOP_CYCLES = 60
 #: What a block that is written out is worth in cycles: it makes the program longer by a load, a store and more.
@@ -106,6 +107,8 @@ def post_cycles(step: Step, operands: Operands, blocks: Blocks, target: Target) 
         reads = step.pool.kernel[0] * step.pool.kernel[1]
     elif not isinstance(step, (ConvStep, PoolStep)):
         reads = len(step_inputs(step))
+        if step.part is None:
+            return blocks.rows * -(-width * channels // target.array_columns) * reads
     return blocks.rows * width * -(-channels // target.array_columns) * reads
 
 

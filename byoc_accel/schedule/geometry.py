@@ -146,6 +146,12 @@ def first_cut(step: Step, y: QTensor, target: Target) -> Blocks:
     return cut(height, max(1, entries // columns), columns)
 
 
+def row_parts(row_bytes: int, columns: int) -> list[tuple[int, int, int]]:
+    """(first byte, bytes, positions) of a row cut into positions of `columns` bytes, and what is left."""
+    whole, rest = divmod(row_bytes, columns)
+    return [p for p in ((0, columns, whole), (whole * columns, rest, 1)) if p[1] and p[2]]
+
+
 def cut(height: int, most_rows: int, columns: int) -> Blocks:
     """Blocks of equal height, at most `most_rows`; the last one may overlap the one before."""
     rows = min(height, most_rows)

@@ -8,13 +8,15 @@ from __future__ import annotations
 from bisect import bisect_left
 from dataclasses import dataclass, field, replace
 
+from ..isa.fields import SIZES
 from ..target import Target
 from .cost import Operands, column_chunks, post_cycles, step_cycles, tiles
 from .geometry import border_pieces, input_spans, is_depthwise, strip_loads, uses_accumulators
 from .plan import Blocks, ConvStep, Layout, Place, Plan, PoolStep, Step, StepPlan, result_shape
 from .window import split_window
 
-LOAD_BYTES, FILL_BYTES, STORE_BYTES, ARRAY_BYTES, POST_BYTES = 40, 24, 40, 16, 20
+LOAD_BYTES, FILL_BYTES, STORE_BYTES, ARRAY_BYTES, POST_BYTES = (
+    SIZES[name] for name in ("load", "fill", "store", "dwc", "post"))
 
 
 @dataclass

@@ -5,10 +5,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from ..errors import ScheduleError
+from ..isa.fields import SIZES
 from ..target import Target
 
-#: Program bytes of a pass besides its weights.
-PASS_BYTES = 20
+#: Program bytes of a pass besides most of its weights.
+PASS_BYTES = SIZES["dwc"] + 4
 
 
 @dataclass(frozen=True)

@@ -4,11 +4,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from byoc_accel.isa.encode import decode_all
 from byoc_accel.quantize import fixedpoint
 from byoc_accel.quantize.qregion import QConcat, QConvTranspose, QNode, QPad, QUpsample, Requant
 from byoc_accel.target import load_target
 from tests import qregions as q
-from tests.differential.machines import build, on_golden_machine
+from tests.differential.machines import build, check, on_golden_machine
 
 TARGETS = {name: load_target(name) for name in ("tiny", "reference")}
 targets = pytest.mark.parametrize("target", TARGETS.values(), ids=list(TARGETS))
@@ -79,3 +80,17 @@ def test_transposed_convolution(target, scale, kernel, stride, padding):
     node = QConvTranspose("up", "x", "y", weight, bias.astype(np.int32), multiplier, shift, stride, padding, "upward",
                           (-128, 127))
     _check(target, node, {"x": (x, 3)}, expected, -4)
+
+
+@targets
+@scale
+@pytest.mark.parametrize("width, channels", [(9, 5), (3, 16), (5, 3), (2, 20)])
+def test_add_of_rows_that_are_cut_without_regard_to_positions(target, scale, width, channels):
+    """Rows of 45, 48, 15 and 40 bytes: whole positions of the post unit, what is left, or both."""
+    shape = (1, 6 * scale, width * scale, channels)
+    tensors = [q.tensor("a", shape), q.tensor("b", shape, -7), q.tensor("y", shape, 5)]
+    region = q.region("add", tensors, [q.add("add", "a", "b", "y")], ["a", "b"], ["y"])
+    program = check(region, target)
+    if scale == 1 and target.name == "reference":
+        posts = sum(inst.mnemonic == "post" for _, inst in decode_all(program.code))
+        assert posts == (width * channels >= 16) + (width * channels % 16 > 0)
