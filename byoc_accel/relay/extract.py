@@ -11,6 +11,7 @@ import numpy as np
 
 from ..support.candidate import (
     AddCandidate,
+    ArithmeticCandidate,
     BoundaryCandidate,
     Candidate,
     ConvCandidate,
@@ -22,7 +23,16 @@ from ..support.candidate import (
     ViewCandidate,
 )
 from .extract_moves import concat, pad, upsample
-from .extractor import Extractor, clamp_bounds, compute_dtype_of, padding_of, pair, rounding_of, spatial_size
+from .extractor import (
+    ONLY_WITH_LAYER,
+    Extractor,
+    clamp_bounds,
+    compute_dtype_of,
+    padding_of,
+    pair,
+    rounding_of,
+    spatial_size,
+)
 from .patterns import Match, channel_axis, channel_vector, constant_on_the_left, per_channel_operand, scale_layout
 from .tables import evaluate_tables, result_scale, table_function
 
@@ -167,16 +177,26 @@ def _clamps(ex: Extractor, match: Match) -> tuple[float, float] | None:
 
 
 def add(ex: Extractor, match: Match) -> Candidate:
-    """add and other arithmetic of two computed tensors, and qnn.add."""
+    """add of two computed tensors, and qnn.add."""
     graph, node = ex.graph, ex.graph.nodes[match.anchor]
     candidate = AddCandidate(str(match.result), node.op, graph.value(node.inputs[0]), graph.value(node.inputs[1]),
                              graph.value(match.result), _clamps(ex, match))
-    if node.op != "qnn.add":
+    if node.op == "add":
         return candidate
     _, _, s1, z1, s2, z2, s, z = node.inputs
     return AddCandidate(**{**candidate.__dict__, "x1_scale": ex.scale(s1, z1), "x2_scale": ex.scale(s2, z2),
                            "y_scale": ex.scale(s, z), "rounding": rounding_of("None"),
                            "compute_dtype": compute_dtype_of("None")})
+
+
+def arithmetic(ex: Extractor, match: Match) -> Candidate:
+    """Binary elementwise ops that no layer took."""
+    graph, node = ex.graph, ex.graph.nodes[match.anchor]
+    x1, x2 = node.inputs[:2]
+    if graph.value(match.anchor).dtype not in ("float32", "int8"):
+        return ex.other(match.anchor, ONLY_WITH_LAYER)
+    return ArithmeticCandidate(str(match.result), node.op, graph.value(x1), graph.value(x2), graph.value(match.result),
+                               graph.nodes[x1].constant or graph.nodes[x2].constant)
 
 
 def pool(ex: Extractor, match: Match) -> Candidate:
@@ -185,8 +205,8 @@ def pool(ex: Extractor, match: Match) -> Candidate:
     x = graph.value(node.inputs[0] if match.head is None else graph.nodes[match.head].inputs[0])
     y, raw = graph.value(match.result), match.head is not None
     kind = "max" if "max" in node.op else "avg"
-    if node.op == "mean":
-        return _mean(ex, match, x, y, raw)
+    if node.op in ("mean", "max"):
+        return _reduction(ex, match, x, y, raw)
     attrs = graph.attrs(match.anchor)
     layout = str(attrs.layout)
     size = spatial_size(x, layout)
@@ -197,7 +217,11 @@ def pool(ex: Extractor, match: Match) -> Candidate:
         return PoolCandidate(str(match.result), node.op, x, y, kind, layout, size, (1, 1), (0, 0, 0, 0), raw=raw,
                              out_layout=out_layout)
     if "adaptive" in node.op:
-        return ex.other(match.anchor, "adaptive pooling to more than one position")
+        kernel = tuple(i // o for i, o in zip(size, spatial_size(y, layout)))
+        if any(i % o for i, o in zip(size, spatial_size(y, layout))):
+            return ex.other(match.anchor, "adaptive pooling to a number of positions that does not divide the size")
+        return PoolCandidate(str(match.result), node.op, x, y, kind, layout, kernel, kernel, (0, 0, 0, 0), raw=raw,
+                             out_layout=out_layout)
     spatial = sum(axis in "HW" for axis in layout)
     kernel, strides = pair(attrs.pool_size, spatial), pair(attrs.strides, spatial)
     dilation, padding = pair(attrs.dilation, spatial), list(padding_of(attrs.padding, spatial))
@@ -225,8 +249,8 @@ def raw_pool(ex: Extractor, match: Match) -> Candidate:
     return replace(candidate, table=table, y_scale=result_scale(graph, match.result, ex.evaluate))
 
 
-def _mean(ex: Extractor, match: Match, x: Value, y: Value, raw: bool) -> Candidate:
-    attrs = ex.graph.attrs(match.anchor)
+def _reduction(ex: Extractor, match: Match, x: Value, y: Value, raw: bool) -> Candidate:
+    op, attrs = ex.graph.nodes[match.anchor].op, ex.graph.attrs(match.anchor)
     rank = len(x.shape)
     axes = tuple(range(rank)) if attrs.axis is None else tuple(sorted(int(a) % rank for a in attrs.axis))
     if bool(attrs.exclude):
@@ -234,8 +258,9 @@ def _mean(ex: Extractor, match: Match, x: Value, y: Value, raw: bool) -> Candida
     layout = {(4, (2, 3)): "NCHW", (4, (1, 2)): "NHWC", (3, (2,)): "NCW", (3, (1,)): "NWC"}.get((rank, axes))
     size = None if layout is None else spatial_size(x, layout)
     if layout is None or size is None:
-        return ex.other(match.anchor, f"mean over axes {axes} of {rank}; height and width alone can be averaged")
-    return PoolCandidate(str(match.result), "mean", x, y, "avg", layout, size, (1, 1), (0, 0, 0, 0), raw=raw)
+        return ex.other(match.anchor, f"{op} over axes {axes} of {rank}; height and width alone are pooled")
+    return PoolCandidate(str(match.result), op, x, y, "avg" if op == "mean" else "max", layout, size, (1, 1),
+                         (0, 0, 0, 0), raw=raw)
 
 
 def unary(ex: Extractor, match: Match) -> Candidate:
@@ -290,5 +315,5 @@ def boundary(ex: Extractor, match: Match) -> Candidate:
 _EXTRACT: dict[str, Callable[[Extractor, Match], Candidate]] = {
     "conv": conv, "qnn.conv": conv, "conv_transpose": conv, "qnn.conv_transpose": conv, "dense": dense,
     "qnn.dense": dense, "scale": scale, "add": add, "qnn.add": add, "concat": concat, "qnn.concat": concat, "pad": pad,
-    "upsample": upsample, "pool": pool, "raw_pool": raw_pool, "unary": unary, "two": add,
+    "upsample": upsample, "pool": pool, "raw_pool": raw_pool, "unary": unary, "two": arithmetic, "constant": arithmetic,
     "prelu": prelu, "view": view, "boundary": boundary}

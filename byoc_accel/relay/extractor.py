@@ -12,6 +12,7 @@ from .constants import ConstantEvaluator
 from .graph import Graph
 
 _ROUNDINGS = {"UPWARD": "upward", "TONEAREST": "nearest"}
+ONLY_WITH_LAYER = "it is offloaded only with the layer that it belongs to"
 INT8_LOW, INT8_HIGH = -128, 127
 
 

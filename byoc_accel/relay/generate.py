@@ -17,9 +17,9 @@ KINDS: dict[str, tuple[str, ...]] = {
     "quantized convolution": ("qnn.conv",), "quantized dense": ("qnn.dense",),
     "quantized transposed convolution": ("qnn.conv_transpose",), "add": ("add",), "quantized add": ("qnn.add",),
     "concatenation": ("concat",), "quantized concatenation": ("qnn.concat",), "padding": ("pad",),
-    "upsampling": ("upsample",),
-    "pooling": ("pool", "raw_pool"), "elementwise": ("unary",), "PReLU": ("prelu",),
-    "arithmetic of two computed tensors": ("two",), "reshape and transpose": ("view",),
+    "upsampling": ("upsample",), "pooling": ("pool", "raw_pool"), "elementwise": ("unary",), "PReLU": ("prelu",),
+    "arithmetic of two computed tensors": ("two",), "arithmetic with a constant": ("constant",),
+    "reshape and transpose": ("view",),
     "quantize and dequantize": ("boundary",)}
 
 

@@ -10,7 +10,7 @@ from ..target import Target
 from .constants import ConstantEvaluator
 from .elementwise import Cluster, find_clusters
 from .extract import candidate as extract
-from .extractor import Extractor
+from .extractor import ONLY_WITH_LAYER, Extractor
 from .graph import Graph
 from .patterns import BY_ANCHOR, CLUSTER, FUSED_ONLY, Match, Matcher
 from .tables import find_tables
@@ -124,7 +124,7 @@ def _no_pattern(extractor: Extractor, index: int) -> str:
     if op.startswith("@"):
         return "it calls another function"
     if op in FUSED_ONLY:
-        return "it is offloaded only with the layer that it belongs to"
+        return ONLY_WITH_LAYER
     return f"{op} fits no pattern here" if op in BY_ANCHOR else f"the accelerator has no {op}"
 
 

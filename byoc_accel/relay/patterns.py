@@ -50,8 +50,9 @@ _NARROW = Stage("narrow", ("cast",))
 _TO_INT8 = Stage("narrow", ("cast", "qnn.requantize"), required=True)
 
 POOLS = ("nn.max_pool2d", "nn.avg_pool2d", "nn.global_max_pool2d", "nn.global_avg_pool2d", "nn.max_pool1d",
-         "nn.avg_pool1d", "nn.adaptive_avg_pool2d", "nn.adaptive_max_pool2d", "mean")
-TWO_OPERANDS = ("multiply", "divide", "subtract", "maximum", "minimum", "power", "qnn.mul", "qnn.subtract")
+         "nn.avg_pool1d", "nn.adaptive_avg_pool2d", "nn.adaptive_max_pool2d", "nn.adaptive_avg_pool1d",
+         "nn.adaptive_max_pool1d", "mean", "max")
+ARITHMETIC = ("multiply", "divide", "subtract", "maximum", "minimum", "power", "qnn.mul", "qnn.subtract")
 VIEWS = ("reshape", "nn.batch_flatten", "squeeze", "expand_dims", "transpose", "layout_transform", "copy")
 
 PATTERNS: tuple[Pattern, ...] = (
@@ -71,12 +72,14 @@ PATTERNS: tuple[Pattern, ...] = (
     Pattern("pad", ("nn.pad",)),
     Pattern("upsample", ("nn.upsampling", "image.resize2d", "repeat")),
     Pattern("add", ("add",), (_CLAMP,)),
-    Pattern("two", TWO_OPERANDS),
+    Pattern("two", ARITHMETIC),
+    Pattern("constant", (*ARITHMETIC, "add", "qnn.add")),
     Pattern("prelu", ("nn.prelu",)),
     Pattern("unary", ("nn.relu", "clip", "nn.leaky_relu", "sigmoid", "tanh", "exp", "abs", "negative")),
     Pattern("view", VIEWS),
     Pattern("boundary", ("qnn.quantize", "qnn.dequantize")),
 )
+_TAKES_CONSTANT = {"add": False, "two": False, "constant": True}
 CLUSTER = Pattern("cluster", ())  # found by elementwise.find_clusters
 FUSED_ONLY = frozenset(op for p in PATTERNS for op in (p.head, *(o for stage in p.tail for o in stage.ops)))
 BY_ANCHOR: dict[str, tuple[Pattern, ...]] = {
@@ -126,7 +129,8 @@ class Matcher:
         node = self.graph.nodes[anchor]
         if node.constant or not node.inputs:
             return None
-        if pattern.name in ("add", "two") and any(self.graph.nodes[i].constant for i in node.inputs[:2]):
+        constant = any(self.graph.nodes[i].constant for i in node.inputs[:2])
+        if pattern.name in _TAKES_CONSTANT and constant != _TAKES_CONSTANT[pattern.name]:
             return None
         if pattern.name == "scale" and scale_layout(self.graph, anchor) is None:
             return None

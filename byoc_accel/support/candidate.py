@@ -97,7 +97,7 @@ class ConvCandidate:
 
 @dataclass(frozen=True)
 class AddCandidate:
-    """x1 + x2 (or another operation of `op`) of two computed tensors, and clamping. Scales are for qnn.add only."""
+    """x1 + x2 of two computed tensors, and clamping. Scales are for qnn.add only."""
 
     name: str
     op: str
@@ -118,6 +118,22 @@ class AddCandidate:
     @property
     def quantized(self) -> bool:
         return self.op.startswith("qnn.")
+
+
+@dataclass(frozen=True)
+class ArithmeticCandidate:
+    """A binary elementwise op that is no layer; `constant` says that one of the operands is."""
+
+    name: str
+    op: str
+    x1: Value
+    x2: Value
+    y: Value
+    constant: bool
+
+    @property
+    def inputs(self) -> tuple[Value, ...]:
+        return (self.x1, self.x2)
 
 
 @dataclass(frozen=True)
@@ -299,6 +315,6 @@ class OtherCandidate:
     inputs: tuple[Value, ...] = field(default=())
 
 
-Candidate = Union[ConvCandidate, AddCandidate, ConcatCandidate, PadCandidate, UpsampleCandidate, PoolCandidate,
-                  UnaryCandidate, PreluCandidate, ViewCandidate, BoundaryCandidate, OtherCandidate]
+Candidate = Union[ConvCandidate, AddCandidate, ArithmeticCandidate, ConcatCandidate, PadCandidate, UpsampleCandidate,
+                  PoolCandidate, UnaryCandidate, PreluCandidate, ViewCandidate, BoundaryCandidate, OtherCandidate]
 ANCHORS = (ConvCandidate, AddCandidate, PoolCandidate)

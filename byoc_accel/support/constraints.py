@@ -17,6 +17,7 @@ from ..region.functions import FUNCTIONS
 from ..target import Target
 from .candidate import (
     AddCandidate,
+    ArithmeticCandidate,
     BoundaryCandidate,
     Candidate,
     ConcatCandidate,
@@ -296,10 +297,16 @@ def equal_shapes(c: AddCandidate, target: Target) -> str | None:
     return None if 1 <= len(c.x1.shape) <= 4 else f"rank {len(c.x1.shape)}"
 
 
-def only_sums(c: AddCandidate, target: Target) -> str | None:
-    """Of two computed tensors the accelerator has only the sum. Products and differences with a constant, scalar or
-    per channel, are layers."""
+def only_sums(c: ArithmeticCandidate, target: Target) -> str | None:
+    """Of two computed tensors the accelerator has only the sum."""
     return f"{c.op} of {c.x1.shape} and {c.x2.shape}"
+
+
+def constant_per_channel(c: ArithmeticCandidate, target: Target) -> str | None:
+    """A sum, product, difference or quotient of a float32 tensor and a constant is offloaded where the constant is a
+    scalar, or varies along the channels only (rank 3 or 4) and does not stand in front of a difference or quotient; of
+    an int8 tensor (qnn.add, qnn.mul, qnn.subtract) where it is a scalar."""
+    return f"{c.op} of {c.x1.shape} and {c.x2.shape}, {c.x1.dtype}"
 
 
 def constant_slopes(c: PreluCandidate, target: Target) -> str | None:

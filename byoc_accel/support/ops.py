@@ -5,6 +5,7 @@ from ..target import Target
 from . import constraints as rules
 from .candidate import (
     AddCandidate,
+    ArithmeticCandidate,
     BoundaryCandidate,
     Candidate,
     ConcatCandidate,
@@ -48,7 +49,8 @@ TABLE: dict[str, tuple[rules.Constraint, ...]] = {
     "quantized add": INT8 + ADD + QUANTIZED_ADD, "concatenation": FLOAT + CONCAT,
     "quantized concatenation": INT8 + CONCAT + QUANTIZED_ADD, "padding": PAD, "upsampling": UPSAMPLE,
     "pooling": POOL, "elementwise": UNARY, "PReLU": FLOAT + PRELU,
-    "arithmetic of two computed tensors": (rules.only_sums,), "reshape and transpose": VIEW,
+    "arithmetic of two computed tensors": (rules.only_sums,),
+    "arithmetic with a constant": (rules.constant_per_channel,), "reshape and transpose": VIEW,
     "quantize and dequantize": BOUNDARY}
 
 
@@ -64,8 +66,8 @@ def kind(candidate: Candidate) -> str:
     title = KINDS.get(type(candidate), "")
     if isinstance(candidate, ConvCandidate):
         title = ("transposed " if candidate.transposed else "") + ("convolution" if candidate.layout else "dense")
-    if isinstance(candidate, AddCandidate) and not candidate.op.endswith("add"):
-        return "arithmetic of two computed tensors"
+    if isinstance(candidate, ArithmeticCandidate):
+        return "arithmetic with a constant" if candidate.constant else "arithmetic of two computed tensors"
     return f"quantized {title}" if getattr(candidate, "quantized", False) else title
 
 

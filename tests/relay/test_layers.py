@@ -173,6 +173,21 @@ class TestPooling:
              "adaptive": lambda: relay.nn.adaptive_avg_pool2d(x, (1, 1), layout=layout)}[form]()
         check_region(module(y))
 
+    @pytest.mark.parametrize("form", ["max", "adaptive avg", "adaptive max", "adaptive avg 1-D", "adaptive max 1-D"])
+    def test_reductions_and_adaptive_pools(self, form: str) -> None:
+        """To one position and to several that divide the size."""
+        x, row = float_input(1, 4, 6, 4), float_input(1, 4, 6)
+        y = {"max": lambda: relay.max(x, [2, 3], keepdims=True),
+             "adaptive avg": lambda: relay.nn.adaptive_avg_pool2d(x, (3, 2)),
+             "adaptive max": lambda: relay.nn.adaptive_max_pool2d(x, (2, 4)),
+             "adaptive avg 1-D": lambda: relay.nn.adaptive_avg_pool1d(row, 3),
+             "adaptive max 1-D": lambda: relay.nn.adaptive_max_pool1d(row, 1)}[form]()
+        check_region(module(y))
+
+    def test_adaptive_pools_of_uneven_windows_stay_on_the_host(self) -> None:
+        _, report = ba.partition(module(relay.nn.adaptive_avg_pool2d(float_input(1, 4, 7, 4), (3, 2))))
+        assert "does not divide" in reason(report, "nn.adaptive_avg_pool2d")
+
     def test_one_dimensional(self) -> None:
         check_region(module(relay.nn.max_pool1d(float_input(1, 4, 9), (3,), (2,), padding=(1, 0))))
         check_region(module(relay.nn.avg_pool1d(float_input(1, 4, 9), (3,), (2,), padding=(1, 1))))

@@ -9,6 +9,7 @@ import pytest
 from byoc_accel.support import constraints, ops
 from byoc_accel.support.candidate import (
     AddCandidate,
+    ArithmeticCandidate,
     BoundaryCandidate,
     Candidate,
     ConcatCandidate,
@@ -118,7 +119,8 @@ BROKEN = [
     (replace(UNARY, x=value(()), y=value(())), "a scalar"),
     (replace(UNARY, function="clip", args=(-200.0, 0.0), x=value((4,), "int8"), y=value((4,), "int8")), "-200"),
     (replace(PRELU, slopes=None), "computed at run time"),
-    (replace(ADD, op="multiply"), "multiply of (1, 4) and (1, 4)"),
+    (ArithmeticCandidate("m", "multiply", *(value((1, 4)),) * 3, False), "only the sum: multiply of (1, 4) and (1, 4)"),
+    (ArithmeticCandidate("m", "add", *(value((1, 4)),) * 3, True), "channels only"),
     (replace(TABLE, y_scale=Scale(None, 3)), "result has scale that is no scalar constant"),
     (replace(TRANSPOSED, groups=2), "2 groups"),
     (replace(TRANSPOSED, dilation=(2, 1)), "dilation (2, 1)"),
