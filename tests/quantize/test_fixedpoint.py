@@ -112,6 +112,7 @@ def test_from_real_against_fractions():
         assert 1 << 30 <= requant.multiplier < 1 << 31
 
 
+@pytest.mark.case("B29")
 def test_from_real_worked_and_edges():
     assert fp.from_real(1.0) == Requant(1 << 30, 30) == fp.IDENTITY
     assert fp.from_real(0.0072474273418460) == Requant(1992157658, 38)  # 0.927670... * 2**31

@@ -148,7 +148,9 @@ def compare_steps(found: np.ndarray, expected: np.ndarray, limit: float) -> None
 
 
 def exact(total: int, real: Fraction, rounding: str) -> int:
-    """round(total * multiplier / 2**shift) in Python integers; `real` is exact in 31 bits."""
+    """round(total * real) in Python integers; `real` is below 1 and exact in 31 bits."""
+    if rounding == "double":
+        return double(total, real)
     value = total * real
     below = value.numerator // value.denominator
     rest = value - below
@@ -159,8 +161,18 @@ def exact(total: int, real: Fraction, rounding: str) -> int:
     return below + (1 if rounding == "upward" or total > 0 else 0)
 
 
+def double(total: int, real: Fraction) -> int:
+    """TFLite's two roundings: to 31 bits with halves upward, then to the power of two with halves away from zero."""
+    right = 0
+    while real < Fraction(1, 2):
+        real, right = real * 2, right + 1
+    high = (total * real + Fraction(1, 2)).__floor__()
+    value = Fraction(abs(high), 1 << right) + Fraction(1, 2)
+    return value.__floor__() if high >= 0 else -value.__floor__()
+
+
 @pytest.mark.case("B26")
-@pytest.mark.parametrize("rounding", ["upward", "nearest", "truncate"])
+@pytest.mark.parametrize("rounding", ["upward", "nearest", "truncate", "double"])
 @pytest.mark.parametrize("numerator,bits", [(1, 9), (3, 10), (1, 1)])
 def test_all_sums_of_sixteen_bits_on_the_simulator(rounding: str, numerator: int, bits: int) -> None:
     """One channel for each high byte of the sum, x for its low byte: all 65,536 sums, half of them at ties."""
@@ -229,6 +241,23 @@ def test_one_repeated_scale_is_the_scalar_one() -> None:
         results.append(run(part, random_inputs(mod))[0])
         compare([results[-1]], run(mod, random_inputs(mod)))
     np.testing.assert_array_equal(*results)
+
+
+@pytest.mark.case("B28")
+def test_scales_with_axes_of_their_own() -> None:
+    """Scales of shape (4, 1, 1, 1): TVM's type check or a rule of ours refuses them."""
+    x = qx(1, 4, 4, 4)
+    w = np.random.default_rng(0).integers(-127, 128, (4, 4, 1, 1)).astype("int8")
+    scales = const(np.full((4, 1, 1, 1), 0.002), "float32")
+    y = relay.qnn.op.conv2d(x, const(w), const(0, "int32"), const(0, "int32"), const(0.05, "float32"), scales,
+                            kernel_size=(1, 1), channels=4, out_dtype="int32")
+    try:
+        mod = module(relay.qnn.op.requantize(y, scales, const(0, "int32"), const(0.1, "float32"), const(0, "int32"),
+                                             axis=1, out_dtype="int8"))
+    except tvm.TVMError:
+        return
+    _, report = ba.partition(mod)
+    assert not report.regions and reason(report, "qnn.conv2d")
 
 
 @pytest.mark.case("B30")

@@ -41,6 +41,7 @@ from tests.relay.models import (  # noqa: E402
     qdense,
     random_inputs,
     run,
+    run_aot,
     run_library,
 )
 
@@ -244,8 +245,8 @@ def test_relay_vm_library_is_hardly_larger_than_its_program(tmp_path: Path) -> N
 
 
 @pytest.mark.case("B36")
-def test_two_activations_of_different_shapes_keep_their_order() -> None:
-    """A region whose second parameter is used first."""
+def test_two_activations_of_different_shapes_keep_their_order(tmp_path: Path) -> None:
+    """A region whose second parameter is used first, under the graph executor and AOT."""
     rng = np.random.default_rng(0)
     a, b = relay.var("a", shape=(1, 5, 5, 3), dtype="int8"), relay.var("b", shape=(1, 3, 3, 4), dtype="int8")
     y = qconv2d(b, 4, (1, 1), rng, in_channels=4)
@@ -254,4 +255,6 @@ def test_two_activations_of_different_shapes_keep_their_order() -> None:
     mod = module(total, a, b)
     part, report = ba.partition(mod)
     assert len(report.regions) == 1
-    compare(run(part, random_inputs(mod)), run(mod, random_inputs(mod)))
+    expected = run(mod, random_inputs(mod))
+    compare(run(part, random_inputs(mod)), expected)
+    compare(run_aot(part, random_inputs(mod), tmp_path), expected)

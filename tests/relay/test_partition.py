@@ -389,6 +389,7 @@ class TestBadInput:
         with pytest.raises(ModelError, match="no function main"):
             ba.partition(tvm.IRModule())
 
+    @pytest.mark.case("B30")
     def test_parameters(self) -> None:
         x, w = relay.var("x", shape=(1, 4)), relay.var("w", shape=(3, 4))
         mod = module(relay.nn.dense(x, w), x, w)
