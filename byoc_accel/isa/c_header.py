@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from ..errors import C_ERRORS, EncodeError
 from ..target import FIELDS as TARGET_FIELDS
 from .encode import CLASSES_BYTES, TABLE_BYTES
-from .fields import LAYOUT, OPERANDS, RESERVED, SIZES, Slot, limits
+from .fields import LAYOUT, OPERANDS, PRESENT, RESERVED, SIZES, WORD_BYTES, Operand, limits
 from .table import CODECS, INSTRUCTIONS, ISA_VERSION, ROUNDINGS, UNITS, Instruction
 
 PAYLOADS = ("", "weights", "parameters", "table", "classes")
@@ -19,6 +19,7 @@ def isa_header(first_line: str) -> str:
         *(_struct(row) for row in INSTRUCTIONS),
         _READERS,
         _info(),
+        _HEAD,
         _encoding_ok(),
         *(_decode(row) for row in INSTRUCTIONS),
         _PARAMETERS,
@@ -72,17 +73,52 @@ _ISA_INTRO = """The instruction set: opcodes, sizes, and decoding of one instruc
  *   const wia_info_t *info = wia_info_of(code[offset]);
  *   wia_conv_t conv;
  *   wia_decode_conv(&conv, code + offset);                       logical values: counts, signed numbers
- *   payload = code + offset + info->bytes;                       wia_payload_bytes(code + offset) bytes
+ *   payload = wia_payload(code + offset);                        wia_payload_bytes(code + offset) bytes
  *
  * Meanings: docs/ISA.md. Bytes may lie at any alignment."""
 
-_READERS = """/* Bits [bit, bit + bits) of an instruction; they lie in one little-endian word. */
-static inline uint32_t wia_bits(const uint8_t *bytes, unsigned bit, unsigned bits)
+_READERS = """/* A little-endian word. */
+static inline uint32_t wia_word(const uint8_t *b)
 {
-    const uint8_t *b = bytes + bit / 32u * 4u;
-    uint32_t word = (uint32_t)b[0] | (uint32_t)b[1] << 8 | (uint32_t)b[2] << 16 | (uint32_t)b[3] << 24;
+    return (uint32_t)b[0] | (uint32_t)b[1] << 8 | (uint32_t)b[2] << 16 | (uint32_t)b[3] << 24;
+}
 
-    return word >> bit % 32u & 0xffffffffu >> (32u - bits);
+/* Bits [bit, bit + bits) of an instruction with all of its words; they lie in one of them. */
+static inline uint32_t wia_bits(const uint32_t *words, unsigned bit, unsigned bits)
+{
+    return words[bit / 32u] >> bit % 32u & 0xffffffffu >> (32u - bits);
+}
+
+/* All `count` words of an instruction: words of zero behind the first are not stored, its bits from `present` on say
+ * which ones are. Returns the words that are stored. */
+static inline unsigned wia_expand(uint32_t *words, const uint8_t *bytes, unsigned count, unsigned present)
+{
+    unsigned stored = 1u, i;
+
+    words[0] = wia_word(bytes);
+    for (i = 1u; i < count; i++) {
+        words[i] = 0u;
+        if ((words[0] >> (present + i - 1u) & 1u) != 0u)
+            words[i] = wia_word(bytes + 4u * stored++);
+    }
+    return stored;
+}"""
+
+_HEAD = """/* Bytes of a known instruction without its payload; reads its first word. */
+static inline uint32_t wia_head_bytes(const uint8_t *bytes)
+{
+    const wia_info_t *info = wia_info_of(bytes[0]);
+    uint32_t present = wia_word(bytes) >> info->present & ~(0xffffffffu << (info->bytes / 4u - 1u)), words = 1u;
+
+    for (; present != 0u; present &= present - 1u)
+        words++;
+    return 4u * words;
+}
+
+/* The inline data of a known instruction. */
+static inline const uint8_t *wia_payload(const uint8_t *bytes)
+{
+    return bytes + wia_head_bytes(bytes);
 }"""
 
 _WORD = """static inline uint32_t wia_target_word(const uint8_t *bytes)
@@ -112,7 +148,7 @@ def _isa_constants() -> str:
         "/* Units in token-bit order; WIA_UNIT_CONTROL is the dispatcher itself, which has no tokens. */\n"
         + _enum("WIA_UNIT_", [*((u, str(i)) for i, u in enumerate(UNITS)), ("control", str(len(UNITS)))]),
         _enum("WIA_OP_", ((i.mnemonic, f"0x{i.opcode:02x}") for i in INSTRUCTIONS)),
-        "/* Bytes of each instruction without its payload. */\n"
+        "/* Bytes of each instruction without its payload when all of its words are stored. */\n"
         + _enum("WIA_BYTES_", ((i.mnemonic, str(SIZES[i.mnemonic])) for i in INSTRUCTIONS)),
         _enum("WIA_ROUNDING_", ((r, str(i)) for i, r in enumerate(ROUNDINGS))),
         _enum("WIA_CODEC_", ((c, str(i)) for i, c in enumerate(CODECS))),
@@ -120,8 +156,8 @@ def _isa_constants() -> str:
     ])
 
 
-def _ctype(slot: Slot) -> str:
-    return "int32_t" if slot.field.kind == "signed" else "uint32_t"
+def _ctype(operand: Operand) -> str:
+    return "int32_t" if operand.field.kind == "signed" else "uint32_t"
 
 
 def _struct(row: Instruction) -> str:
@@ -131,13 +167,14 @@ def _struct(row: Instruction) -> str:
     return f"typedef struct wia_{row.mnemonic} {{\n{members}\n}} wia_{row.mnemonic}_t;"
 
 
-def _describe(slot: Slot) -> str:
-    if slot.field.kind == "enum":
-        return f"{slot.field.meaning}: 0..{len(slot.field.choices) - 1}"
-    if slot.field.kind == "mask":
-        return f"{slot.field.meaning}; bit u is unit u"
-    low, high = limits(slot.field)
-    return f"{slot.field.meaning}: {low}..{high}"
+def _describe(operand: Operand) -> str:
+    field = operand.field
+    if field.kind == "enum":
+        return f"{field.meaning}: 0..{len(field.choices) - 1}"
+    if field.kind == "mask":
+        return f"{field.meaning}; bit u is unit u"
+    low, high = limits(field)
+    return f"{field.meaning}: {low}..{high}"
 
 
 def _info() -> str:
@@ -148,14 +185,15 @@ def _info() -> str:
                              for w in range(SIZES[row.mnemonic] // 4))
         tokens = any(s.field.kind == "mask" for s in LAYOUT[row.mnemonic])
         rows.append(f'        {{"{row.mnemonic}", 0x{row.opcode:02x}u, WIA_UNIT_{row.unit.upper()}, '
-                    f"{SIZES[row.mnemonic]}u, WIA_PAYLOAD_{(row.payload or 'none').upper()}, "
+                    f"{SIZES[row.mnemonic]}u, {_present(row)}u, WIA_PAYLOAD_{(row.payload or 'none').upper()}, "
                     f"{'true' if tokens else 'false'},\n         {{{reserved}}}}}")
     longest = max(len(row.mnemonic) for row in INSTRUCTIONS)
     cases = "\n".join(f"    case WIA_OP_{row.mnemonic.upper()}: return &table[{i}];"
                       for i, row in enumerate(INSTRUCTIONS))
     return (f"typedef struct wia_info {{\n    char mnemonic[{longest + 1}]; /* not a pointer: no relocations */\n"
             "    uint8_t opcode;\n"
-            "    uint8_t unit;    /* WIA_UNIT_* */\n    uint8_t bytes;   /* without payload */\n"
+            "    uint8_t unit;    /* WIA_UNIT_* */\n    uint8_t bytes;   /* with all words, without payload */\n"
+            "    uint8_t present; /* first bit of word 0 that says which of the others are stored */\n"
             "    uint8_t payload; /* WIA_PAYLOAD_* */\n    bool tokens;     /* has wait and signal */\n"
             f"    uint32_t reserved[{words}]; /* bits of each word that must be zero */\n}} wia_info_t;\n\n"
             "/* Table row of an opcode; NULL if it is no instruction. */\n"
@@ -164,9 +202,16 @@ def _info() -> str:
             f"    switch (opcode) {{\n{cases}\n    default: return NULL;\n    }}\n}}")
 
 
-def _bits(slot: Slot) -> str:
+def _present(row: Instruction) -> int:
+    slot = PRESENT[row.mnemonic]
+    return 0 if slot is None else slot.bit
+
+
+def _bits(operand: Operand) -> str:
     """C expression of the stored bits."""
-    return f"wia_bits(bytes, {slot.bit}u, {slot.field.bits}u)"
+    parts = [f"wia_bits(words, {s.bit}u, {s.field.bits}u)" + (f" << {s.field.low}" if s.field.low else "")
+             for s in operand.parts]
+    return " | ".join(parts)
 
 
 def _decode(row: Instruction) -> str:
@@ -175,13 +220,19 @@ def _decode(row: Instruction) -> str:
         value = _bits(slot)
         if slot.field.kind == "minus_one":
             value += " + 1u"
+        elif slot.field.kind == "words":
+            value = f"{WORD_BYTES}u * {value}"
         elif slot.field.kind == "signed":
             sign = 1 << (slot.field.bits - 1)
             value = f"(int32_t)({value} ^ 0x{sign:x}u) - 0x{sign:x}"
         lines.append(f"    out->{slot.field.name} = {value};")
-    body = "\n".join(lines) or "    (void)bytes;\n    out->unused = 0u;"
-    return (f"static inline void wia_decode_{row.mnemonic}(wia_{row.mnemonic}_t *out, const uint8_t *bytes)\n"
-            f"{{\n{body}\n}}")
+    head = f"static inline void wia_decode_{row.mnemonic}(wia_{row.mnemonic}_t *out, const uint8_t *bytes)\n{{\n"
+    if not lines:
+        return f"{head}    (void)bytes;\n    out->unused = 0u;\n}}"
+    words = SIZES[row.mnemonic] // WORD_BYTES
+    body = "\n".join(lines)
+    return (f"{head}    uint32_t words[{words}];\n\n    (void)wia_expand(words, bytes, {words}u, {_present(row)}u);\n"
+            f"{body}\n}}")
 
 
 def _token_test() -> str:
@@ -190,7 +241,7 @@ def _token_test() -> str:
              for name in ("wait", "signal")}
     if any(len(bits) != 1 for bits in masks.values()):
         raise EncodeError(f"table: wait and signal lie at several places {masks}; put them at the same bits")
-    reads = " | ".join(f"wia_bits(bytes, {bits.pop()}u, {len(UNITS)}u)" for bits in masks.values())
+    reads = " | ".join(f"wia_bits(words, {bits.pop()}u, {len(UNITS)}u)" for bits in masks.values())
     return f"({reads}) >> info->unit & 1u"
 
 
@@ -199,22 +250,28 @@ def _encoding_ok() -> str:
     for row in INSTRUCTIONS:
         tests = [f"{_bits(s)} < {len(s.field.choices)}u" for s in OPERANDS[row.mnemonic]
                  if s.field.kind == "enum" and len(s.field.choices) < 1 << s.field.bits]
-        tests += [f"{_bits(s)} % 4u == 0u" for s in OPERANDS[row.mnemonic] if s.field.name == "payload_bytes"]
         if tests:
             cases.append(f"    case WIA_OP_{row.mnemonic.upper()}:\n        return {' && '.join(tests)};\n")
-    return f"""/* Bytes are a legal encoding: opcode known, reserved bits zero, choices known, no token
- * to the own unit, payload a whole number of words. Reads the instruction without its
- * payload. */
+    words = max(SIZES.values()) // WORD_BYTES
+    return f"""/* Bytes are a legal encoding: opcode known, reserved bits zero, no stored word of zero behind
+ * the first, choices known, no token to the own unit. Reads the instruction without payload. */
 static inline bool wia_encoding_ok(const uint8_t *bytes)
 {{
     const wia_info_t *info = wia_info_of(bytes[0]);
-    unsigned word;
+    uint32_t words[{words}];
+    unsigned count, stored, word;
 
     if (info == NULL)
         return false;
-    for (word = 0u; word < info->bytes / 4u; word++)
-        if ((wia_bits(bytes, 32u * word, 32u) & info->reserved[word]) != 0u)
+    count = info->bytes / 4u;
+    stored = wia_expand(words, bytes, count, info->present);
+    for (word = 0u; word < count; word++) {{
+        if ((words[word] & info->reserved[word]) != 0u)
             return false;
+        stored -= word == 0u || words[word] != 0u;
+    }}
+    if (stored != 0u)
+        return false;
     if (info->tokens && ({_token_test()}) != 0u)
         return false;
     switch (bytes[0]) {{
@@ -280,7 +337,7 @@ static inline bool wia_par_padding_ok(const wia_par_t *par, const uint8_t *paylo
 
 
 def _payload_bytes() -> str:
-    return f"""/* Bytes of inline data after the fields, 0 if there is none; may be close to 2^32. */
+    return f"""/* Bytes of inline data after the fields, 0 if there is none. */
 static inline uint32_t wia_payload_bytes(const uint8_t *bytes)
 {{
     switch (bytes[0]) {{
@@ -319,12 +376,12 @@ static inline size_t wia_instruction_bytes(const uint8_t *code, size_t size, siz
         return 0u;
     left = size - offset;
     info = wia_info_of(code[offset]);
-    if (info == NULL || info->bytes > left || !wia_encoding_ok(code + offset))
+    if (info == NULL || left < 4u || wia_head_bytes(code + offset) > left || !wia_encoding_ok(code + offset))
         return 0u;
-    left -= info->bytes;
+    left -= wia_head_bytes(code + offset);
     if (wia_payload_bytes(code + offset) > left)
         return 0u;
-    return info->bytes + (size_t)wia_payload_bytes(code + offset);
+    return wia_head_bytes(code + offset) + (size_t)wia_payload_bytes(code + offset);
 }}"""
 
 

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from ..errors import EncodeError
-from .fields import OPERANDS, RESERVED, SIZES, Value, from_bits, to_bits
+from .fields import OPERANDS, PRESENT, RESERVED, SIZES, WORD_BITS, WORD_BYTES, Value, from_bits, to_bits
 from .inst import Inst
 from .table import BY_MNEMONIC, BY_OPCODE
 
@@ -34,7 +34,7 @@ def payload_length(inst: Inst) -> int:
 
 def encoded_size(inst: Inst) -> int:
     """Bytes of the instruction with its payload."""
-    return SIZES[inst.mnemonic] + payload_length(inst)
+    return len(_head(inst)) + payload_length(inst)
 
 
 def encode(inst: Inst) -> bytes:
@@ -43,12 +43,19 @@ def encode(inst: Inst) -> bytes:
     if len(inst.payload) != length:
         raise EncodeError(f"{inst.mnemonic}: payload of {len(inst.payload)} bytes; "
                           f"its fields ask for {length}; repack the payload")
-    if length % 4:
-        raise EncodeError(f"{inst.mnemonic}: payload of {length} bytes; give a multiple of 4, zero-padded")
+    return _head(inst) + inst.payload
+
+
+def _head(inst: Inst) -> bytes:
+    """Word 0, and those of the others that are not zero."""
     number = BY_MNEMONIC[inst.mnemonic].opcode
-    for slot, value in zip(OPERANDS[inst.mnemonic], inst.values):
-        number |= to_bits(slot.field, value) << slot.bit
-    return number.to_bytes(SIZES[inst.mnemonic], "little") + inst.payload
+    for operand, value in zip(OPERANDS[inst.mnemonic], inst.values):
+        number |= operand.write(to_bits(operand.field, value))
+    slot = PRESENT[inst.mnemonic]
+    words = [number >> bit & 0xFFFFFFFF for bit in range(0, 8 * SIZES[inst.mnemonic], WORD_BITS)]
+    if slot is not None:
+        words[0] |= sum(bool(word) << i for i, word in enumerate(words[1:])) << slot.bit
+    return b"".join(word.to_bytes(WORD_BYTES, "little") for i, word in enumerate(words) if word or not i)
 
 
 def encode_all(program: list[Inst] | tuple[Inst, ...]) -> bytes:
@@ -59,19 +66,15 @@ def encode_all(program: list[Inst] | tuple[Inst, ...]) -> bytes:
 def decode(code: bytes, offset: int = 0) -> tuple[Inst, int]:
     """The instruction at `offset` and its size in bytes, payload included.
 
-    Raises EncodeError for an unknown opcode, a set reserved bit, a reserved enum value, a token of the own
-    unit, or bytes that end too early; the message names the offset.
+    Raises EncodeError for an unknown opcode, a set reserved bit, a stored word of zero, a reserved enum value, a token
+    of the own unit, or bytes that end too early; the message names the offset.
     """
     if offset >= len(code):
         raise EncodeError(f"offset {offset}: the program ended ({len(code)} bytes) without halt")
     row = BY_OPCODE.get(code[offset])
     if row is None:
         raise EncodeError(f"offset {offset}: opcode 0x{code[offset]:02x} is no instruction of this version")
-    size = SIZES[row.mnemonic]
-    if offset + size > len(code):
-        raise EncodeError(f"offset {offset}: {row.mnemonic} needs {size} bytes, "
-                          f"{len(code) - offset} are left")
-    number = int.from_bytes(code[offset:offset + size], "little")
+    number, size = _words(row.mnemonic, code, offset)
     if number & RESERVED[row.mnemonic]:
         raise EncodeError(f"offset {offset}: {row.mnemonic} has reserved bits set; they must be zero")
     try:
@@ -79,9 +82,6 @@ def decode(code: bytes, offset: int = 0) -> tuple[Inst, int]:
     except EncodeError as error:
         raise EncodeError(f"offset {offset}: {error.args[0].split(': ', 1)[1]}") from None
     length = payload_length(inst)
-    if length % 4:
-        raise EncodeError(f"offset {offset}: {row.mnemonic} has a payload of {length} bytes; "
-                          "it must be a multiple of 4")
     if offset + size + length > len(code):
         raise EncodeError(f"offset {offset}: {row.mnemonic} has {length} payload bytes, "
                           f"{len(code) - offset - size} are left")
@@ -90,11 +90,26 @@ def decode(code: bytes, offset: int = 0) -> tuple[Inst, int]:
     return inst, size + length
 
 
+def _words(mnemonic: str, code: bytes, offset: int) -> tuple[int, int]:
+    """The instruction with all of its words, as one number, and the bytes that are stored of it."""
+    slot, first = PRESENT[mnemonic], int.from_bytes(code[offset:offset + WORD_BYTES], "little")
+    present = first >> slot.bit & ((1 << slot.field.bits) - 1) if slot is not None else 0
+    size = WORD_BYTES * (1 + bin(present).count("1"))
+    if offset + size > len(code):
+        raise EncodeError(f"offset {offset}: {mnemonic} needs {size} bytes, {len(code) - offset} are left")
+    number, at = first, offset + WORD_BYTES
+    for index in range(1, SIZES[mnemonic] // WORD_BYTES):
+        if present >> (index - 1) & 1:
+            word = int.from_bytes(code[at:at + WORD_BYTES], "little")
+            if not word:
+                raise EncodeError(f"offset {offset}: word {index} of {mnemonic} is stored and 0; leave it out")
+            number |= word << WORD_BITS * index
+            at += WORD_BYTES
+    return number, size
+
+
 def _values(mnemonic: str, number: int) -> tuple[Value, ...]:
-    return tuple(
-        from_bits(mnemonic, slot.field, number >> slot.bit & ((1 << slot.field.bits) - 1))
-        for slot in OPERANDS[mnemonic]
-    )
+    return tuple(from_bits(mnemonic, operand.field, operand.read(number)) for operand in OPERANDS[mnemonic])
 
 
 def decode_all(code: bytes) -> list[tuple[int, Inst]]:

@@ -6,13 +6,14 @@ the words are filled exactly (checked when this module is imported).
 from __future__ import annotations
 
 import operator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Union
 
 from ..errors import EncodeError
 from .table import BY_MNEMONIC, INSTRUCTIONS, UNITS, Field, Instruction
 
 WORD_BITS = 32
+WORD_BYTES = 4
 
 #: Logical value of a field: a number, a choice of an enum, or the unit names of a token mask.
 Value = Union[int, str, tuple[str, ...]]
@@ -35,6 +36,22 @@ class Slot:
         return self.bit % WORD_BITS
 
 
+@dataclass(frozen=True)
+class Operand:
+    """A value of an instruction: its field as if it were in one piece, and the slots of its parts."""
+
+    field: Field
+    parts: tuple[Slot, ...]
+
+    def read(self, number: int) -> int:
+        """Stored bits of the value in an instruction with all of its words."""
+        return sum((number >> s.bit & ((1 << s.field.bits) - 1)) << s.field.low for s in self.parts)
+
+    def write(self, bits: int) -> int:
+        """The instruction's words with these stored bits, others zero."""
+        return sum((bits >> s.field.low & ((1 << s.field.bits) - 1)) << s.bit for s in self.parts)
+
+
 def place(instruction: Instruction) -> tuple[Slot, ...]:
     """Slots of all fields, reserved ones too; raises EncodeError if they do not fill 32-bit words exactly."""
     slots = []
@@ -54,14 +71,27 @@ def place(instruction: Instruction) -> tuple[Slot, ...]:
 #: All slots of each instruction, reserved ones too.
 LAYOUT: dict[str, tuple[Slot, ...]] = {i.mnemonic: place(i) for i in INSTRUCTIONS}
 
-#: The slots that hold a value of the programmer: neither opcode nor reserved.
-OPERANDS: dict[str, tuple[Slot, ...]] = {
-    name: tuple(s for s in slots if s.field.kind != "reserved" and s.field.name != "opcode")
-    for name, slots in LAYOUT.items()
-}
 
-#: Bytes of each instruction without its payload.
+
+def _operands(slots: tuple[Slot, ...]) -> tuple[Operand, ...]:
+    parts: dict[str, list[Slot]] = {}
+    for slot in slots:
+        if slot.field.kind not in ("reserved", "present") and slot.field.name != "opcode":
+            parts.setdefault(slot.field.name, []).append(slot)
+    return tuple(Operand(replace(p[0].field, bits=sum(s.field.bits for s in p), low=0), tuple(p))
+                 for p in parts.values())
+
+
+#: The values of the programmer: all but opcode, reserved and present.
+OPERANDS: dict[str, tuple[Operand, ...]] = {name: _operands(slots) for name, slots in LAYOUT.items()}
+
+#: Bytes of each instruction without its payload when all of its words are stored.
 SIZES: dict[str, int] = {i.mnemonic: sum(f.bits for f in i.fields) // 8 for i in INSTRUCTIONS}
+
+#: Where the bits lie that say which words are stored; instructions of one word have none.
+PRESENT: dict[str, Slot | None] = {
+    name: next((s for s in slots if s.field.kind == "present"), None) for name, slots in LAYOUT.items()
+}
 
 #: Bits that must be zero, as one little-endian number of SIZES bytes.
 RESERVED: dict[str, int] = {
@@ -76,7 +106,7 @@ def limits(field: Field) -> tuple[int, int]:
         return -(1 << (field.bits - 1)), (1 << (field.bits - 1)) - 1
     if field.kind == "minus_one":
         return 1, 1 << field.bits
-    return 0, (1 << field.bits) - 1
+    return 0, ((1 << field.bits) - 1) * (WORD_BYTES if field.kind == "words" else 1)
 
 
 def default(field: Field) -> Value:
@@ -105,6 +135,8 @@ def check(mnemonic: str, field: Field, value: object) -> Value:
     if not low <= number <= high:
         raise EncodeError(f"{mnemonic}: {field.name} = {number}; allowed are {low} to {high}; "
                           f"split the work or use an address register")
+    if field.kind == "words" and number % WORD_BYTES:
+        raise EncodeError(f"{mnemonic}: {field.name} = {number}; give a multiple of {WORD_BYTES}, zero-padded")
     return number
 
 
@@ -130,6 +162,8 @@ def to_bits(field: Field, value: Value) -> int:
         return sum(1 << UNITS.index(u) for u in value)  # type: ignore[union-attr]
     if field.kind == "minus_one":
         return value - 1  # type: ignore[operator]
+    if field.kind == "words":
+        return value // WORD_BYTES  # type: ignore[operator]
     return value & ((1 << field.bits) - 1)  # type: ignore[operator]
 
 
@@ -144,6 +178,8 @@ def from_bits(mnemonic: str, field: Field, bits: int) -> Value:
         return _check_mask(mnemonic, field, tuple(u for i, u in enumerate(UNITS) if bits >> i & 1))
     if field.kind == "minus_one":
         return bits + 1
+    if field.kind == "words":
+        return bits * WORD_BYTES
     if field.kind == "signed" and bits >> (field.bits - 1):
         return bits - (1 << field.bits)
     return bits

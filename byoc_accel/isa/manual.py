@@ -4,7 +4,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ..target import FIELDS as TARGET_FIELDS
-from .fields import LAYOUT, OPERANDS, SIZES, WORD_BITS, Slot, limits
+from .fields import LAYOUT, OPERANDS, PRESENT, SIZES, WORD_BITS, WORD_BYTES, Operand, limits
 from .table import CODECS, INSTRUCTIONS, ISA_VERSION, ROUNDINGS, UNITS, Instruction
 
 ROWS = sorted(INSTRUCTIONS, key=lambda row: row.opcode)
@@ -40,7 +40,7 @@ def _summary() -> str:
     lines = ["| opcode | mnemonic | unit | bytes | payload | meaning |", "|---|---|---|---|---|---|"]
     for row in ROWS:
         lines.append(f"| 0x{row.opcode:02x} | [`{row.mnemonic}`](#{row.mnemonic}) | {row.unit} | "
-                     f"{SIZES[row.mnemonic]} | {row.payload or '-'} | {_short(row)} |")
+                     f"{_bytes(row)} | {row.payload or '-'} | {_short(row)} |")
     return "\n".join(lines)
 
 
@@ -64,7 +64,7 @@ def _source(path: Path, start: str) -> str:
 def _entry(row: Instruction) -> str:
     payload = f" + {row.payload}" if row.payload else ""
     lines = [f"### {row.mnemonic}", "", f"Opcode 0x{row.opcode:02x}, unit {row.unit}, "
-             f"{SIZES[row.mnemonic]} bytes{payload}.", "", row.meaning, "", "```", diagram(row), "```", ""]
+             f"{_bytes(row)} bytes{payload}.", "", row.meaning, "", "```", diagram(row), "```", ""]
     if OPERANDS[row.mnemonic]:
         lines += ["| field | bits | values | meaning |", "|---|---|---|---|"]
         lines += [f"| {s.field.name} | {_place(s)} | {_values(s)} | {s.field.meaning} |"
@@ -76,31 +76,43 @@ def _entry(row: Instruction) -> str:
     return "\n".join(lines)
 
 
-def _place(slot: Slot) -> str:
-    high = slot.shift + slot.field.bits - 1
-    bits = str(slot.shift) if slot.field.bits == 1 else f"{high}:{slot.shift}"
-    return f"word {slot.word} [{bits}]"
+def _bytes(row: Instruction) -> str:
+    """Bytes without payload: some or all of the words behind the first may be left out."""
+    size = SIZES[row.mnemonic]
+    return str(size) if PRESENT[row.mnemonic] is None else f"{WORD_BYTES} to {size}"
 
 
-def _values(slot: Slot) -> str:
-    field = slot.field
+def _range(first: int, bits: int) -> str:
+    return str(first) if bits == 1 else f"{first + bits - 1}:{first}"
+
+
+def _place(operand: Operand) -> str:
+    places = [f"word {s.word} [{_range(s.shift, s.field.bits)}]" for s in reversed(operand.parts)]
+    return ", ".join(places) + (", low bits first" if len(places) > 1 else "")
+
+
+def _values(operand: Operand) -> str:
+    field = operand.field
     if field.kind == "enum":
         return _numbered(field.choices)
     if field.kind == "mask":
         return "one bit per unit"
     low, high = limits(field)
-    stored = ", stored minus 1" if field.kind == "minus_one" else ""
+    stored = {"minus_one": ", stored minus 1", "words": ", stored / 4"}.get(field.kind, "")
     return f"{low}..{high}{stored}"
 
 
 def diagram(row: Instruction) -> str:
     """Words of the instruction as boxes, highest bit on the left."""
+    parts = {slot for o in OPERANDS[row.mnemonic] if len(o.parts) > 1 for slot in o.parts}
     lines = []
     for word in range(SIZES[row.mnemonic] * 8 // WORD_BITS):
         numbers, names = "", ""
         for slot in reversed([s for s in LAYOUT[row.mnemonic] if s.word == word]):
             high, low = str(slot.shift + slot.field.bits - 1), str(slot.shift)
             label = "0" if slot.field.kind == "reserved" else slot.field.name
+            if slot in parts:
+                label += f"[{_range(slot.field.low, slot.field.bits)}]"
             width = max(len(label), len(high) + len(low) + 1 if high != low else len(low))
             numbers += f"  {high if high != low else '':<{width - len(low)}}{low}"
             names += f"| {label:<{width}}"

@@ -25,7 +25,7 @@ wia_sim_event_t wia_exec_event(const wia_sim_t *sim, const uint8_t *bytes, uint6
     event.unit = info->unit;
     event.opcode = info->opcode;
     event.offset = sim->core.offset;
-    event.header_bytes = info->bytes;
+    event.header_bytes = wia_head_bytes(bytes);
     event.busy_cycles = busy_cycles;
     if (info->tokens) {
         wia_sync_in_t mask; /* all instructions with tokens have them at the same place */
@@ -231,11 +231,11 @@ static int check_encoding(const wia_sim_t *sim)
     info = wia_info_of(bytes[0]);
     if (info == NULL || exec_of(bytes[0]) == NULL)
         return WIA_SIM_E_OPCODE;
-    if (info->bytes > left)
+    if (wia_head_bytes(bytes) > left)
         return WIA_SIM_E_END;
     if (!wia_encoding_ok(bytes))
         return WIA_SIM_E_OPCODE;
-    if (wia_payload_bytes(bytes) > left - info->bytes)
+    if (wia_payload_bytes(bytes) > left - wia_head_bytes(bytes))
         return WIA_SIM_E_END;
     return WIA_SIM_OK;
 }
@@ -252,7 +252,7 @@ static int step(wia_sim_t *sim)
     if (fault != WIA_SIM_OK)
         return fault;
     info = wia_info_of(bytes[0]);
-    core->pc += info->bytes + wia_payload_bytes(bytes);
+    core->pc += wia_head_bytes(bytes) + wia_payload_bytes(bytes);
     fault = wia_exec_work(sim, 1u);
     if (fault == WIA_SIM_OK && info->tokens)
         fault = count_tokens(sim, bytes, info->unit);

@@ -150,7 +150,7 @@ int wia_exec_wtab(wia_sim_t *sim, const uint8_t *bytes)
     wia_wtab_t wtab;
 
     wia_decode_wtab(&wtab, bytes);
-    if (!wia_lanes_table_ok(bytes + WIA_BYTES_WTAB))
+    if (!wia_lanes_table_ok(wia_payload(bytes)))
         return WIA_SIM_E_PAYLOAD;
     if (wtab.fresh == 0u && !replay->open)
         return WIA_SIM_E_UNSET;
@@ -164,7 +164,7 @@ int wia_exec_wtab(wia_sim_t *sim, const uint8_t *bytes)
         replay->broken = !replay->cached;
         replay->before = NO_ENTRY;
     } else if (replay->current) {
-        wia_lanes_set_table(&sim->lanes, bytes + WIA_BYTES_WTAB, wtab.centre, wtab.masks != 0u, false);
+        wia_lanes_set_table(&sim->lanes, wia_payload(bytes), wtab.centre, wtab.masks != 0u, false);
     }
     return WIA_SIM_OK;
 }
@@ -187,7 +187,7 @@ static void decode_again(wia_sim_t *sim, const uint8_t *bytes, const wia_ageo_t 
         work.runs = geo->runs_y * geo->runs_x;
         work.run_rows = geo->run_bytes;
     }
-    wia_lanes_begin(&sim->lanes, bytes + WIA_BYTES_CONV, work.fields.payload_bytes, work.fields.columns);
+    wia_lanes_begin(&sim->lanes, wia_payload(bytes), work.fields.payload_bytes, work.fields.columns);
     for (run = 0; run < work.runs; run++)
         for (slice = 0; (uint64_t)slice * sim->target.array_rows < work.run_rows; slice++)
             (void)wia_lanes_tile(&sim->lanes, wia_tile_rows(sim, &work, slice), sim->replay.values,
@@ -211,7 +211,7 @@ static void catch_up(wia_sim_t *sim)
             wia_wtab_t wtab;
 
             wia_decode_wtab(&wtab, bytes);
-            wia_lanes_set_table(&sim->lanes, bytes + WIA_BYTES_WTAB, wtab.centre, wtab.masks != 0u,
+            wia_lanes_set_table(&sim->lanes, wia_payload(bytes), wtab.centre, wtab.masks != 0u,
                                 offset == replay->wtab);
         } else if (bytes[0] == WIA_OP_CONV || bytes[0] == WIA_OP_DWC) {
             wia_conv_t work;
@@ -220,7 +220,7 @@ static void catch_up(wia_sim_t *sim)
             if (work.codec == WIA_CODEC_LANES)
                 decode_again(sim, bytes, &geo);
         }
-        offset += wia_info_of(bytes[0])->bytes + wia_payload_bytes(bytes);
+        offset += wia_head_bytes(bytes) + wia_payload_bytes(bytes);
     }
     replay->current = true;
 }

@@ -208,7 +208,7 @@ static int run_work(wia_sim_t *sim, wia_work_t *work)
 int wia_exec_conv(wia_sim_t *sim, const uint8_t *bytes)
 {
     const wia_ageo_t *geo = &sim->core.ageo;
-    wia_work_t work = {.bytes = bytes, .payload = bytes + WIA_BYTES_CONV, .by_row = true};
+    wia_work_t work = {.bytes = bytes, .payload = wia_payload(bytes), .by_row = true};
     int fault;
 
     if (!sim->core.ageo_set)
@@ -257,7 +257,7 @@ static int check_window(const wia_sim_t *sim, uint64_t *cycles)
 int wia_exec_dwc(wia_sim_t *sim, const uint8_t *bytes)
 {
     const wia_ageo_t *geo = &sim->core.ageo;
-    wia_work_t work = {.bytes = bytes, .payload = bytes + WIA_BYTES_DWC, .runs = 1u};
+    wia_work_t work = {.bytes = bytes, .payload = wia_payload(bytes), .runs = 1u};
     uint32_t taps[WIA_KERNEL_LANES], row;
     uint64_t window_cycles = 0u;
     int fault;

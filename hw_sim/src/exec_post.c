@@ -33,7 +33,7 @@ static bool scale_ok(uint32_t multiplier, uint32_t shift)
 int wia_exec_par(wia_sim_t *sim, const uint8_t *bytes)
 {
     wia_core_t *core = &sim->core;
-    const uint8_t *payload = bytes + WIA_BYTES_PAR;
+    const uint8_t *payload = wia_payload(bytes);
     wia_channel_t channels[COLUMNS];
     wia_par_t par;
     uint32_t column;
@@ -76,7 +76,7 @@ int wia_exec_addp(wia_sim_t *sim, const uint8_t *bytes)
 int wia_exec_lut(wia_sim_t *sim, const uint8_t *bytes)
 {
     raise_set(sim, bytes, wia_payload_bytes(bytes));
-    memcpy(sim->core.table, bytes + WIA_BYTES_LUT, sizeof sim->core.table);
+    memcpy(sim->core.table, wia_payload(bytes), sizeof sim->core.table);
     sim->core.table_set = true;
     return WIA_SIM_OK;
 }

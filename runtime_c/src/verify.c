@@ -14,20 +14,22 @@ static int check_encoding(wia_verifier_t *v)
     const uint8_t *bytes = v->code + v->at;
     uint32_t left = v->code_bytes - v->at;
     const wia_info_t *info;
+    uint32_t head;
 
     if (left < 4u)
         return wia_fail(v->wia, WIA_E_PROGRAM_END, v->at, left, 4u);
     info = wia_info_of(bytes[0]);
     if (info == NULL)
         return wia_refuse(v, WIA_E_OPCODE);
-    if (info->bytes > left)
-        return wia_fail(v->wia, WIA_E_PROGRAM_END, v->at, left, info->bytes);
+    head = wia_head_bytes(bytes);
+    if (head > left)
+        return wia_fail(v->wia, WIA_E_PROGRAM_END, v->at, left, head);
     if (!wia_encoding_ok(bytes))
         return wia_refuse(v, WIA_E_OPCODE);
-    left -= info->bytes;
+    left -= head;
     if (wia_payload_bytes(bytes) > left)
         return wia_fail(v->wia, WIA_E_PROGRAM_END, v->at, left, wia_payload_bytes(bytes));
-    v->next = v->at + info->bytes + wia_payload_bytes(bytes);
+    v->next = v->at + head + wia_payload_bytes(bytes);
     return WIA_OK;
 }
 
@@ -133,7 +135,7 @@ static int check_table(wia_verifier_t *v, const uint8_t *bytes)
 
     wia_decode_wtab(&x, bytes);
     for (i = 0u; i < 2u * wia_payload_bytes(bytes); i++) {
-        uint32_t length = (uint32_t)bytes[WIA_BYTES_WTAB + i / 2u] >> i % 2u * 4u & 15u;
+        uint32_t length = (uint32_t)wia_payload(bytes)[i / 2u] >> i % 2u * 4u & 15u;
 
         if (length > 11u)
             return wia_refuse(v, WIA_E_OPCODE);

@@ -180,7 +180,7 @@ static int check_conv(wia_verifier_t *v, const uint8_t *bytes)
     if (x.codec == WIA_CODEC_LANES)
         return check_lanes(v);
     slices = (v->ageo.run_bytes + rows - 1u) / rows;
-    return check_weights(v, bytes + WIA_BYTES_CONV, x.payload_bytes, (uint64_t)v->ageo.runs_y * v->ageo.runs_x,
+    return check_weights(v, wia_payload(bytes), x.payload_bytes, (uint64_t)v->ageo.runs_y * v->ageo.runs_x,
                          slices, (uint64_t)rows * x.columns,
                          (uint64_t)(v->ageo.run_bytes - (slices - 1u) * rows) * x.columns);
 }
@@ -221,7 +221,7 @@ static int check_dwc(wia_verifier_t *v, const uint8_t *bytes)
     if (x.codec == WIA_CODEC_LANES)
         return check_lanes(v);
     tile_bytes = (uint64_t)g->runs_x * g->runs_y * x.columns;
-    return check_weights(v, bytes + WIA_BYTES_DWC, x.payload_bytes, 1u, 1u, tile_bytes, tile_bytes);
+    return check_weights(v, wia_payload(bytes), x.payload_bytes, 1u, 1u, tile_bytes, tile_bytes);
 }
 
 static bool scaling_ok(uint32_t multiplier, uint32_t shift)
@@ -231,7 +231,7 @@ static bool scaling_ok(uint32_t multiplier, uint32_t shift)
 
 static int check_par(wia_verifier_t *v, const uint8_t *bytes)
 {
-    const uint8_t *payload = bytes + WIA_BYTES_PAR;
+    const uint8_t *payload = wia_payload(bytes);
     wia_channel_t channel;
     wia_par_t x;
     uint32_t i;

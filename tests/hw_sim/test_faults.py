@@ -50,10 +50,8 @@ def raw(value: Inst, word: int, bits: int) -> bytes:
     return words.tobytes()
 
 
-def short(value: Inst, payload_bytes: int) -> bytes:
-    """A conv or dwc whose payload_bytes field says something else."""
-    data = encode(value)
-    return data[:12] + np.array([payload_bytes], "<u4").tobytes() + data[16:]
+def words(*values: int) -> bytes:
+    return np.array(values, "<u4").tobytes()
 
 
 AGEO = inst("ageo", run_bytes=4)
@@ -64,9 +62,10 @@ CASES = {
     "reserved bits": (raw(HALT, 0, 1 << 31), 0, -8, "halt"),
     "own token": (raw(inst("sync_in"), 0, 1 << 8), 0, -8, "sync_in"),
     "reserved codec": (code(AGEO, raw(inst("conv", payload=PAYLOAD), 0, 2 << 18)), LAST, -8, "conv"),
-    "cut instruction": (code(inst("load", row_bytes=4))[:36], 0, -9, "load"),
+    "stored word of zero": (words(0x04 | 1 << 8 | 1 << 31, 0), 0, -8, "setr"),
+    "cut instruction": (code(inst("load", row_bytes=4))[:4], 0, -9, "load"),
     "cut payload": (code(AGEO, inst("conv", columns=4, payload=PAYLOAD), cut=4), LAST, -9, "conv"),
-    "payload longer than the program": (code(AGEO, short(inst("conv", payload=b""), 0xfffffffc)), LAST, -9, "conv"),
+    "payload longer than the program": (code(AGEO, words(0x21 | 2 << 30, 0xfffffc00)), LAST, -9, "conv"),
     "no halt": (code(inst("sync_in")), 4, -9, "no instruction"),
     "mask missing": (code(AGEO, inst("conv", columns=4, payload=b"")), LAST, -8, "conv"),
     "mask names tile 1 of 1": (code(AGEO, inst("conv", columns=4, payload=b"\3\0\0\0" + bytes(32))), LAST, -8, "conv"),

@@ -46,56 +46,56 @@ def lanes(weights: np.ndarray, table: Table, target: Target = TINY, **fields: ob
 # ---- cycles ----
 
 def test_one_tile() -> None:
-    # ageo  B 0..31    word 1, D = 34, array 35..36
-    # wtab  B 32..35   word 2, D = 35; 16 payload bytes in cycles 36..51
-    # conv  B 52..67   D = 52. Row 0: 2 words for each of 4 lanes, which are 2 cycles: 53, 54. Row 1: a word more for
-    #       each lane, which lies behind the 16 B of the payload: 55. Rows 2, 3: no word, cycles 56, 57. decode_end 58,
-    #       decoded 60, pass 60..61, visible 64
-    # halt  D = 58, executes at 64: 65 cycles
+    # ageo  B 0..7     word 0, D = 33, array 34..35
+    # wtab  B 8..11    word 0, D = 34; 16 payload bytes in cycles 35..50
+    # conv  B 28..39   D = 51. Row 0: 2 words for each of 4 lanes, which are 2 cycles: 52, 53. Row 1: a word more for
+    #       each lane, which lies behind the 16 B of the payload: 54. Rows 2, 3: no word, cycles 55, 56. decode_end 57,
+    #       decoded 59, pass 59..60, visible 63
+    # halt  D = 57, executes at 63: 64 cycles
     result = run(WIDE_FETCH, inst("ageo", run_bytes=4), *lanes(np.ones((4, 4), np.int8), ONES), HALT)
-    assert result.cycles == 65
+    assert result.cycles == 64
     decoder, dispatch = result.total.unit("decoder"), result.total.unit("dispatch")
     assert decoder.busy_cycles == 5
-    assert dict(dispatch.stalls) == {"fetch": 34, "drain": 6}
-    assert dict(decoder.stalls) == {"idle": 53 + 7}
-    assert result.total.stream_bytes("consumed") == 32 + 20 + 16 + 16 + 4
+    assert dict(dispatch.stalls) == {"fetch": 33, "drain": 6}
+    assert dict(decoder.stalls) == {"idle": 52 + 7}
+    assert result.total.stream_bytes("consumed") == 8 + 20 + 12 + 16 + 4
 
 
 def test_one_tile_at_a_byte_a_cycle() -> None:
     # Byte k is available in cycle k + 33.
-    # ageo  byte 31, D = 64.  wtab  byte 35, D = 68; bytes 36..51 in cycles 69..84.  conv  byte 67, D = 100
-    # Row 0: bytes 68..75 in cycle 108, 76..83 in cycle 116; rows 1..3 in 117..119; decode_end 120, decoded 122, pass
-    # 122..123, visible 126. halt byte 87, D = 120, executes at 126: 127 cycles.
+    # ageo  byte 7, D = 40.  wtab  byte 11, D = 44; bytes 12..27 in cycles 45..60.  conv  byte 39, D = 72
+    # Row 0: bytes 40..47 in cycle 80, 48..55 in cycle 88; rows 1..3 in 89..91; decode_end 92, decoded 94, pass
+    # 94..95, visible 98. halt byte 59, D = 92, executes at 98: 99 cycles.
     target = replace(TINY, name="slow", fetch_bytes_per_cycle=1)
     result = run(target, inst("ageo", run_bytes=4), *lanes(np.ones((4, 4), np.int8), ONES), HALT)
-    assert result.cycles == 127
-    assert result.total.unit("decoder").stall_cycles("fetch") == (108 - 101) + (116 - 109)
+    assert result.cycles == 99
+    assert result.total.unit("decoder").stall_cycles("fetch") == (80 - 73) + (88 - 81)
 
 
 def test_zero_tiles_at_the_end_delay_the_tokens() -> None:
-    # conv  D = 52 as above. The control lane asks for 3 words, and for another one before its second symbol: 4 + 8
-    #       words of step 0 are 3 cycles, 53..55; rows 1..3 in 56..58; decode_end 59, decoded 61, pass 61..62, until 65
-    #       Six tiles without a pass: cycles 59..64, decoded 67: only then it is clear that no pass follows.
-    # sync  D = 65, token 67: 67..68. halt D = 66, executes at 68: 69 cycles.
+    # conv  D = 51 as above. The control lane asks for 3 words, and for another one before its second symbol: 4 + 8
+    #       words of step 0 are 3 cycles, 52..54; rows 1..3 in 55..57; decode_end 58, decoded 60, pass 60..61, until 64
+    #       Six tiles without a pass: cycles 58..63, decoded 66: only then it is clear that no pass follows.
+    # sync  D = 64, token 66: 66..67. halt D = 65, executes at 67: 68 cycles.
     weights = np.zeros((28, 4), np.int8)
     weights[:4] = 1
     code = lanes(weights, replace(ONES, masks=True), signal=("post",))
     result = run(WIDE_FETCH, inst("ageo", run_bytes=28), *code, inst("sync_post", wait=("array",)), HALT)
-    assert result.cycles == 69
+    assert result.cycles == 68
     assert len(code[1].payload) == 24
     assert (result.total.tiles, result.total.zero_tiles, result.total.skipped_macs) == (1, 6, 6 * 16)
     assert result.total.unit("decoder").busy_cycles == 6 + 6
 
 
 def test_zero_tiles_in_front_do_not_wait_for_the_shadow_buffer() -> None:
-    # First conv: as in test_one_tile, with 16 positions: pass 60..76; its 16 B of payload are B 68..83, decode_end 58.
-    # ageo  B 84..115, D = 58.  wtab  B 116..135, D = 59, payload in cycles 60..75
-    # conv  B 136..151, D = 76. Control lane: 3 + 1 words for column mask and tile 0 (no pass): 1 cycle, 77. Tile 1: the
-    #       lanes have used 8 bits and hold enough for all of the program: rows in 78..81, decode_end 82, decoded 84,
-    #       pass 84..100
-    # conv  D = 82. Its zero tile goes through in 83, when the shadow buffer is still taken; rows in 84..87, decoded 90,
-    #       pass 100..116, visible 119
-    # halt  D = 88, executes at 119: 120 cycles
+    # First conv: as in test_one_tile, with 16 positions: pass 59..75; its 16 B of payload are B 44..59, decode_end 57.
+    # ageo  B 60..71, D = 57.  wtab  B 72..91, D = 58, payload in cycles 59..74
+    # conv  B 92..103, D = 75. Control lane: 3 + 1 words for column mask and tile 0 (no pass): 1 cycle, 76. Tile 1: the
+    #       lanes have used 8 bits and hold enough for all of the program: rows in 77..80, decode_end 81, decoded 83,
+    #       pass 83..99
+    # conv  D = 81. Its zero tile goes through in 82, when the shadow buffer is still taken; rows in 83..86, decoded 89,
+    #       pass 99..115, visible 118
+    # halt  D = 87, executes at 118: 119 cycles
     ones, table = np.ones((4, 4), np.int8), replace(ONES, masks=True)
     tail = np.concatenate([np.zeros_like(ones), ones])
     parts = [(ONES, [conv_work(ones[None, None], 4)]), (table, [conv_work(tail[None, None], 4)] * 2)]
@@ -104,20 +104,20 @@ def test_zero_tiles_in_front_do_not_wait_for_the_shadow_buffer() -> None:
     geometry = inst("ageo", width=4, height=4, run_bytes=4)
     result = run(WIDE_FETCH, geometry, wtab(ONES), convs[0], geometry.replace(run_bytes=8), wtab(table, fresh=False),
                  *convs[1:], HALT)
-    assert result.cycles == 120
+    assert result.cycles == 119
     assert result.total.unit("dispatch").stall_cycles("decoder") == 0
 
 
 def test_no_tile_at_all() -> None:
-    # Column mask and three tiles without a pass: cycles 53..55, decode_end 56, known at 58. Pass 58..74, visible 77;
-    # halt D = 56, executes at 77: 78 cycles.
+    # Column mask and three tiles without a pass: cycles 52..54, decode_end 55, known at 57. Pass 57..73, visible 76;
+    # halt D = 55, executes at 76: 77 cycles.
     code = lanes(np.zeros((12, 4), np.int8), replace(ONES, masks=True))
     geometry = inst("ageo", width=4, height=4, run_bytes=12)
     result = run(WIDE_FETCH, geometry, *code, HALT)
-    assert result.cycles == 78
+    assert result.cycles == 77
     assert (result.total.tiles, result.total.zero_tiles, result.total.skipped_macs) == (0, 3, 3 * 16 * 16)
-    # With something to add to: 1 cycle, 58..59, visible 62, 63 cycles.
-    assert run(WIDE_FETCH, geometry, code[0], code[1].replace(accumulate=1), HALT).cycles == 63
+    # With something to add to: 1 cycle, 57..58, visible 61, 62 cycles.
+    assert run(WIDE_FETCH, geometry, code[0], code[1].replace(accumulate=1), HALT).cycles == 62
 
 
 # ---- the decoder against the reference ----

@@ -24,12 +24,12 @@ HALT = encode(inst("halt"))
 
 
 def copy_program() -> Program:
-    """Input x of 8 bytes to output y, through the SRAM; two layers of 40 and 44 bytes."""
+    """Input x of 8 bytes to output y, through the SRAM; two layers of 8 and 16 bytes."""
     code = (encode(inst("load", binding=0, row_bytes=8, signal=("dma_out",)))
             + encode(inst("store", wait=("dma_in",), binding=1, row_bytes=8)) + HALT)
     x, y = (Port(name, (1, 2, 2, 2), "int8", (0, 1, 2, 3)) for name in "xy")
     ports = (HostPort(x, (1, 2, 2, 2), 1.0, 0, 0), HostPort(y, (1, 2, 2, 2), 1.0, 0, 1))
-    layers = (Layer("in", "load", 0, 40, 0, 0), Layer("out", "store", 40, len(code), 0, 0))
+    layers = (Layer("in", "load", 0, 8, 0, 0), Layer("out", "store", 8, len(code), 0, 0))
     return Program("copy", code, (Buffer("x", "input", 8), Buffer("y", "output", 8)), ports, layers, TINY.digest)
 
 
@@ -38,9 +38,9 @@ def test_program_by_names() -> None:
     outputs, result = sim.simulate_program(copy_program(), TINY, {"x": x})
     assert list(outputs) == ["y"] and outputs["y"].shape == (1, 2, 2, 2)
     assert np.array_equal(outputs["y"], x)
-    # load: D = 42, 43..45, visible 109; store: words 10..19, D = 52, 109..111, visible 175; halt at 175.
-    assert result.cycles == 176
-    assert [(s.name, s.counters.cycles) for s in result.layers] == [("in", 109), ("out", 67)]
+    # load: D = 34, 35..37, visible 101; store: words 2..4, D = 37, 101..103, visible 167; halt at 167.
+    assert result.cycles == 168
+    assert [(s.name, s.counters.cycles) for s in result.layers] == [("in", 101), ("out", 67)]
     assert result.layers[0].counters.stream_bytes("external_read") == 8
     assert result.layers[1].counters.stream_bytes("external_read") == 0
     assert result.layers[1].counters.stream_bytes("external_write") == 8
@@ -66,10 +66,10 @@ def test_texts_are_deterministic_and_complete() -> None:
     _, b = sim.simulate_program(program, TINY, {"x": x}, trace=True, fill="noise")
     assert (a.to_text(), a.to_json(), a.trace) == (b.to_text(), b.to_json(), b.trace)
     data = json.loads(a.to_json())
-    assert data["cycles"] == 176 and data["total"]["units"]["dma_in"]["busy"] == 2
+    assert data["cycles"] == 168 and data["total"]["units"]["dma_in"]["busy"] == 2
     assert data["layers"][1]["bytes"]["external_write"] == 8
     assert "token:dma_in" in a.to_text() and len(a.trace) == 3 and a.trace_lost == 0
-    assert a.trace[1].startswith("at 00000028 unit dma_out op store dispatch 52 start 109 end 111 visible 175")
+    assert a.trace[1].startswith("at 00000008 unit dma_out op store dispatch 37 start 101 end 103 visible 167")
 
 
 @pytest.mark.case("B34")
@@ -112,7 +112,7 @@ def test_layers_need_not_cover_the_program() -> None:
     whole = sim.simulate(program.code, TINY, buffers, writable=writable)
     part = sim.simulate(program.code, TINY, buffers, writable=writable, layers=program.layers[1:])
     assert part.total == whole.total and part.layers[0].counters.cycles == 67
-    for spans in (program.layers[::-1], (replace(program.layers[0], end=44), program.layers[1])):
+    for spans in (program.layers[::-1], (replace(program.layers[0], end=12), program.layers[1])):
         with pytest.raises(RunError, match="sorted and apart"):
             sim.simulate(program.code, TINY, buffers, writable=writable, layers=spans)
 

@@ -57,8 +57,8 @@ def test_manual_is_complete() -> None:
 
 def test_diagram_by_hand() -> None:
     assert diagram(BY_MNEMONIC["setr"]).splitlines() == [
-        "          31 11   10 8   7    0",
-        "word 0  | 0     | reg  | opcode |",
+        "               31   30 11   10 8   7    0",
+        "word 0  | present | 0     | reg  | opcode |",
         "          31  0",
         "word 1  | value |",
     ]

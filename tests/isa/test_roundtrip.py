@@ -22,19 +22,22 @@ BY_HAND = [
     (inst("halt"), "01000000"),
     (inst("loop", count=3), "02020000"),
     (inst("loop", count=1 << 24), "02ffffff"),
-    (inst("setr", reg=2, value=0x12345678), "04020000 78563412"),
-    (inst("addr", reg=7, increment=1, limit=0xFFFFFFFF), "05070000 01000000 ffffffff"),
-    (inst("flip", reg=1, value=0x8000), "06010000 00800000"),
+    (inst("setr", reg=2, value=0x12345678), "04020080 78563412"),
+    (inst("setr", reg=2), "04020000"),
+    (inst("addr", reg=7, increment=1, limit=0xFFFFFFFF), "050700c0 01000000 ffffffff"),
+    (inst("addr", reg=7, limit=0xFFFFFFFF), "05070080 ffffffff"),
+    (inst("flip", reg=1, value=0x8000), "06010080 00800000"),
     (inst("fill", wait=("array",), signal=("post", "array"), value=-2, sram_address=0x030201, sram_reg=5,
           row_bytes=0x100, rows=2, planes=3, sram_row_stride=0x400, sram_plane_stride=0x80000),
-     "1162fe00 01020305 ff000000 01000200 00040000 00000800"),
+     "1162fef8 01020305 ff000000 01000200 00040000 00000800"),
     (inst("conv", wait=("dma_in",), signal=("post",), chain=1, ifm_address=0x012345, ifm_reg=3, columns=16,
-          acc_base=0x0102, payload=bytes(range(8))),
-     "21410100 4523017b 02010000 08000000 0001020304050607"),
-    (inst("dwc", accumulate=1, payload=bytes(4)), "22000200 00000000 00000000 04000000 00000000"),
+          acc_base=0x0D02, payload=bytes(range(8))),  # 3 << 10 | 0x102; 2 words << 10 | 0x102
+     "214131c0 4523017b 02090000 0001020304050607"),
+    (inst("dwc", accumulate=1, payload=bytes(4)), "22000280 00040000 00000000"),
+    (inst("post", residual=1, acc_base=1024, columns=2, r_address=5), "34000a50 00000008 05000000"),
     (inst("par", rounding="double", uniform=1, columns=2, bias_bits=9, multiplier_bits=3, normal=1, shift_bits=2,
           zero_point=-1, clamp_low=-128, clamp_high=127, shift_base=40, payload=bytes(4)),
-     "300f6814 ff807f28 00000000"),
+     "300f6894 ff807f28 00000000"),
     (inst("sync_out", wait=("dma_in", "array", "post")), "14070000"),
 ]
 
@@ -121,10 +124,11 @@ def test_bad_values_are_refused(mnemonic: str, fields: dict, message: str) -> No
     ("ff", "opcode 0xff is no instruction"),
     ("010000", "halt needs 4 bytes, 3 are left"),
     ("01000001", "halt has reserved bits set"),
-    ("22000800 00000000 00000000 00000000", "codec holds 2; known values are 0 to 1"),
-    ("21020000 00000000 00000000 00000000", "wait names its own unit array"),
-    ("21000000 00000000 00000000 02000000 0000", "payload of 2 bytes; it must be a multiple of 4"),
-    ("21000000 00000000 00000000 08000000 00000000", "conv has 8 payload bytes, 4 are left"),
+    ("04010080", "setr needs 8 bytes, 4 are left"),
+    ("04010080 00000000", "word 1 of setr is stored and 0; leave it out"),
+    ("22000800", "codec holds 2; known values are 0 to 1"),
+    ("21020000", "wait names its own unit array"),
+    ("21000080 00080000 00000000", "conv has 8 payload bytes, 4 are left"),
     ("32000000 00", "lut has 256 payload bytes, 1 are left"),
 ])
 def test_bad_bytes_are_refused(code: str, message: str) -> None:
@@ -136,8 +140,10 @@ def test_bad_bytes_are_refused(code: str, message: str) -> None:
 def test_payload_length_is_checked() -> None:
     with pytest.raises(EncodeError, match="lut: payload of 3 bytes; its fields ask for 256"):
         encode(inst("lut", payload=bytes(3)))
-    with pytest.raises(EncodeError, match="conv: payload of 6 bytes; give a multiple of 4"):
-        encode(inst("conv", payload=bytes(6)))
+    with pytest.raises(EncodeError, match="conv: payload_bytes = 6; give a multiple of 4"):
+        inst("conv", payload=bytes(6))
+    with pytest.raises(EncodeError, match="conv: payload_bytes = 16777216; allowed are 0 to 16777212; split the work"):
+        inst("conv", payload_bytes=1 << 24)
     with pytest.raises(EncodeError, match="its fields ask for 8"):
         encode(inst("conv", payload=bytes(4), payload_bytes=8))
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 import pytest
 
 from byoc_accel.errors import EncodeError
-from byoc_accel.isa.fields import LAYOUT, OPERANDS, RESERVED, SIZES, place
+from byoc_accel.isa.fields import LAYOUT, OPERANDS, PRESENT, RESERVED, SIZES, place
 from byoc_accel.isa.inst import Inst
 from byoc_accel.isa.semantics import SEMANTICS
 from byoc_accel.isa.table import CONTROL, INSTRUCTIONS, UNITS, Field, Instruction
 
-KINDS = {"unsigned", "signed", "minus_one", "enum", "mask", "reserved"}
+KINDS = {"unsigned", "signed", "minus_one", "words", "enum", "mask", "reserved", "present"}
 OPCODE_BUDGET = 64  # a quarter of the opcode space; the rest is for denser weight formats and other data types
 SIZE_BUDGET_BYTES = 48
 
@@ -30,7 +30,7 @@ def test_rows_are_well_formed(row: Instruction) -> None:
     assert row.payload in ("", "weights", "parameters", "table", "classes")
     assert row.meaning and row.cycles
     names = [f.name for f in row.fields if f.kind != "reserved"]
-    assert len(set(names)) == len(names)
+    assert all(names.count(o.field.name) == len(o.parts) for o in OPERANDS[row.mnemonic])
     for field in row.fields:
         assert field.kind in KINDS
         assert (field.kind == "reserved") == (field.name == "_")
@@ -51,7 +51,25 @@ def test_opcodes_do_not_overlap() -> None:
 
 def test_tokens_lie_at_the_same_bits_everywhere() -> None:
     for name, bit in (("wait", 8), ("signal", 12)):
-        assert {s.bit for slots in OPERANDS.values() for s in slots if s.field.name == name} == {bit}
+        assert {s.bit for slots in LAYOUT.values() for s in slots if s.field.name == name} == {bit}
+
+
+@pytest.mark.parametrize("row", INSTRUCTIONS, ids=lambda row: row.mnemonic)
+def test_words_behind_the_first_have_a_bit_that_says_they_are_stored(row: Instruction) -> None:
+    slot, words = PRESENT[row.mnemonic], SIZES[row.mnemonic] // 4
+    assert (slot is None) == (words == 1)
+    assert slot is None or (slot.word, slot.field.bits) == (0, words - 1)
+
+
+def test_parts_make_a_value() -> None:
+    """Every bit of a value lies in one part; only unsigned and whole-word values come in parts."""
+    for operands in OPERANDS.values():
+        for operand in operands:
+            bits = [bit for p in operand.parts for bit in range(p.field.low, p.field.low + p.field.bits)]
+            assert sorted(bits) == list(range(operand.field.bits))
+            assert len(operand.parts) == 1 or operand.field.kind in ("unsigned", "words")
+    acc_base = next(o for o in OPERANDS["conv"] if o.field.name == "acc_base")
+    assert acc_base.read(acc_base.write(0xABCD)) == 0xABCD and acc_base.read(acc_base.write(1024) | 1 << 19) == 1024
 
 
 def test_every_instruction_has_a_meaning() -> None:
@@ -61,7 +79,7 @@ def test_every_instruction_has_a_meaning() -> None:
 def test_reserved_bits_by_hand() -> None:
     assert RESERVED["halt"] == 0xFFFFFF00
     assert RESERVED["loop"] == 0
-    assert RESERVED["setr"] == 0xFFFFF800
+    assert RESERVED["setr"] == 0x7FFFF800
 
 
 @pytest.mark.parametrize("fields, message", [

@@ -113,13 +113,15 @@ def raw(*words: int) -> bytes:
 REFUSED: dict[str, tuple[str, list[Inst] | bytes]] = {
     "unknown opcode": ("OPCODE", raw(0xFE)),
     "reserved bit": ("OPCODE", raw(0x101)),
-    "reserved codec": ("OPCODE", encode_all([AGEO]) + raw(0x21 | 5 << 18, 0, 0, 0) + encode_all([HALT])),
+    "reserved codec": ("OPCODE", encode_all([AGEO]) + raw(0x21 | 2 << 18) + encode_all([HALT])),
     "token to itself": ("OPCODE", raw(0x13 | 1 << 8) + encode_all([HALT])),
     "no halt": ("PROGRAM_END", [inst("fill")]),
     "half an instruction": ("PROGRAM_END", encode_all([inst("fill")])[:8]),
     "payload without its last word": ("PROGRAM_END", encode_all([inst("lut", payload=bytes(256))])[:-4]),
     "half a payload": ("PROGRAM_END", encode_all([inst("lut", payload=bytes(256))])[:200]),
-    "payload of 4 GiB": ("PROGRAM_END", encode_all([AGEO]) + raw(0x21, 0, 0, 0xFFFFFFFC) + encode_all([HALT])),
+    "payload of 16 MiB": ("PROGRAM_END", encode_all([AGEO]) + raw(0x21 | 2 << 30, 0xFFFFFC00) + encode_all([HALT])),
+    "stored word of zero": ("OPCODE", raw(0x04 | 1 << 8 | 1 << 31, 0) + encode_all([HALT])),
+    "word missing": ("PROGRAM_END", raw(0x04 | 1 << 8 | 1 << 31)),
     "code after halt": ("PROGRAM_END", [HALT, inst("fill"), HALT]),
     "halt inside a loop": ("LOOP", [inst("loop", count=2), HALT]),
     "endl without loop": ("LOOP", [inst("endl"), HALT]),
@@ -181,8 +183,8 @@ REFUSED: dict[str, tuple[str, list[Inst] | bytes]] = {
     "table with too many codes": ("OPCODE", [inst("wtab", fresh=1, payload=b"\x11\x01" + bytes(14)), HALT]),
     "table with a long code": ("OPCODE", [inst("wtab", fresh=1, payload=b"\x1c" + bytes(15)), HALT]),
     "half a table": ("PROGRAM_END", encode_all([WTAB])[:12]),
-    "lanes with a payload of 4 GiB": ("PROGRAM_END", encode_all([AGEO, WTAB]) + raw(0x21 | 1 << 18, 0, 0, 0xFFFFFFFC)
-                                      + encode_all([HALT])),
+    "lanes with a payload of 16 MiB": ("PROGRAM_END", encode_all([AGEO, WTAB])
+                                       + raw(0x21 | 1 << 18 | 2 << 30, 0xFFFFFC00) + encode_all([HALT])),
     "lanes with columns": ("OPCODE", [AGEO, WTAB, LANES.replace(columns=5), HALT]),
     "lanes behind the SRAM": ("BOUNDS", [AGEO, WTAB, LANES.replace(ifm_address=8192 - 15), HALT]),
     "dwc without geometry": ("OPCODE", [dwc(), HALT]),

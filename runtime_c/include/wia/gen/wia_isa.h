@@ -5,7 +5,7 @@
  *   const wia_info_t *info = wia_info_of(code[offset]);
  *   wia_conv_t conv;
  *   wia_decode_conv(&conv, code + offset);                       logical values: counts, signed numbers
- *   payload = code + offset + info->bytes;                       wia_payload_bytes(code + offset) bytes
+ *   payload = wia_payload(code + offset);                        wia_payload_bytes(code + offset) bytes
  *
  * Meanings: docs/ISA.md. Bytes may lie at any alignment.
  */
@@ -20,7 +20,7 @@
 extern "C" {
 #endif
 
-#define WIA_ISA_VERSION 3u
+#define WIA_ISA_VERSION 4u
 #define WIA_INSTRUCTION_COUNT 22u
 #define WIA_MAX_INSTRUCTION_BYTES 44u /* without payload */
 #define WIA_UNIT_COUNT 4u
@@ -59,7 +59,7 @@ enum {
     WIA_OP_SYNC_POST = 0x35
 };
 
-/* Bytes of each instruction without its payload. */
+/* Bytes of each instruction without its payload when all of its words are stored. */
 enum {
     WIA_BYTES_HALT = 4,
     WIA_BYTES_LOOP = 4,
@@ -72,8 +72,8 @@ enum {
     WIA_BYTES_FILL = 24,
     WIA_BYTES_STORE = 40,
     WIA_BYTES_AGEO = 32,
-    WIA_BYTES_CONV = 16,
-    WIA_BYTES_DWC = 16,
+    WIA_BYTES_CONV = 12,
+    WIA_BYTES_DWC = 12,
     WIA_BYTES_PAR = 8,
     WIA_BYTES_ADDP = 24,
     WIA_BYTES_LUT = 4,
@@ -204,11 +204,11 @@ typedef struct wia_conv {
     uint32_t chain; /* give tokens early: array.latency_cycles after the last pass has width * height cycles left (a conv: after it starts): 0..1 */
     uint32_t accumulate; /* add to the accumulators instead of starting from zero: 0..1 */
     uint32_t codec; /* immediate weight format: 0..1 */
+    uint32_t acc_base; /* first accumulator entry: 0..65535 */
     uint32_t ifm_address; /* bytes; first reduction byte of position (0, 0): 0..16777215 */
     uint32_t ifm_reg; /* address register added to ifm_address: 0..7 */
     uint32_t columns; /* channels in use, at most array.columns: 1..32 */
-    uint32_t acc_base; /* first accumulator entry: 0..65535 */
-    uint32_t payload_bytes; /* bytes of the inline weights that follow, a multiple of 4: 0..4294967295 */
+    uint32_t payload_bytes; /* bytes of the inline weights that follow: 0..16777212 */
 } wia_conv_t;
 
 typedef struct wia_dwc {
@@ -217,11 +217,11 @@ typedef struct wia_dwc {
     uint32_t chain; /* give tokens early: array.latency_cycles after the last pass has width * height cycles left (a conv: after it starts): 0..1 */
     uint32_t accumulate; /* add to the accumulators instead of starting from zero: 0..1 */
     uint32_t codec; /* immediate weight format: 0..1 */
+    uint32_t acc_base; /* first accumulator entry: 0..65535 */
     uint32_t ifm_address; /* bytes; first reduction byte of position (0, 0): 0..16777215 */
     uint32_t ifm_reg; /* address register added to ifm_address: 0..7 */
     uint32_t columns; /* channels in use, at most array.columns: 1..32 */
-    uint32_t acc_base; /* first accumulator entry: 0..65535 */
-    uint32_t payload_bytes; /* bytes of the inline weights that follow, a multiple of 4: 0..4294967295 */
+    uint32_t payload_bytes; /* bytes of the inline weights that follow: 0..16777212 */
 } wia_dwc_t;
 
 typedef struct wia_par {
@@ -279,10 +279,10 @@ typedef struct wia_post {
     uint32_t source_sram; /* take int8 from SRAM (maximum of the window), not acc: 0..1 */
     uint32_t residual; /* add the residual operand: 0..1 */
     uint32_t table; /* apply the lookup table last: 0..1 */
+    uint32_t acc_base; /* first accumulator entry: 0..65535 */
     uint32_t out_address; /* bytes: 0..16777215 */
     uint32_t out_reg; /* address register added: 0..7 */
     uint32_t columns; /* channels in use, at most array.columns: 1..32 */
-    uint32_t acc_base; /* first accumulator entry: 0..65535 */
     uint32_t a_address; /* bytes, used with source_sram: 0..16777215 */
     uint32_t a_reg; /* address register added: 0..7 */
     uint32_t r_address; /* bytes, used with residual: 0..16777215 */
@@ -309,20 +309,39 @@ typedef struct wia_sync_post {
     uint32_t signal; /* give one token to each named unit; bit u is unit u */
 } wia_sync_post_t;
 
-/* Bits [bit, bit + bits) of an instruction; they lie in one little-endian word. */
-static inline uint32_t wia_bits(const uint8_t *bytes, unsigned bit, unsigned bits)
+/* A little-endian word. */
+static inline uint32_t wia_word(const uint8_t *b)
 {
-    const uint8_t *b = bytes + bit / 32u * 4u;
-    uint32_t word = (uint32_t)b[0] | (uint32_t)b[1] << 8 | (uint32_t)b[2] << 16 | (uint32_t)b[3] << 24;
+    return (uint32_t)b[0] | (uint32_t)b[1] << 8 | (uint32_t)b[2] << 16 | (uint32_t)b[3] << 24;
+}
 
-    return word >> bit % 32u & 0xffffffffu >> (32u - bits);
+/* Bits [bit, bit + bits) of an instruction with all of its words; they lie in one of them. */
+static inline uint32_t wia_bits(const uint32_t *words, unsigned bit, unsigned bits)
+{
+    return words[bit / 32u] >> bit % 32u & 0xffffffffu >> (32u - bits);
+}
+
+/* All `count` words of an instruction: words of zero behind the first are not stored, its bits from `present` on say
+ * which ones are. Returns the words that are stored. */
+static inline unsigned wia_expand(uint32_t *words, const uint8_t *bytes, unsigned count, unsigned present)
+{
+    unsigned stored = 1u, i;
+
+    words[0] = wia_word(bytes);
+    for (i = 1u; i < count; i++) {
+        words[i] = 0u;
+        if ((words[0] >> (present + i - 1u) & 1u) != 0u)
+            words[i] = wia_word(bytes + 4u * stored++);
+    }
+    return stored;
 }
 
 typedef struct wia_info {
     char mnemonic[11]; /* not a pointer: no relocations */
     uint8_t opcode;
     uint8_t unit;    /* WIA_UNIT_* */
-    uint8_t bytes;   /* without payload */
+    uint8_t bytes;   /* with all words, without payload */
+    uint8_t present; /* first bit of word 0 that says which of the others are stored */
     uint8_t payload; /* WIA_PAYLOAD_* */
     bool tokens;     /* has wait and signal */
     uint32_t reserved[11]; /* bits of each word that must be zero */
@@ -332,49 +351,49 @@ typedef struct wia_info {
 static inline const wia_info_t *wia_info_of(uint8_t opcode)
 {
     static const wia_info_t table[] = {
-        {"halt", 0x01u, WIA_UNIT_CONTROL, 4u, WIA_PAYLOAD_NONE, false,
+        {"halt", 0x01u, WIA_UNIT_CONTROL, 4u, 0u, WIA_PAYLOAD_NONE, false,
          {0xffffff00u}},
-        {"loop", 0x02u, WIA_UNIT_CONTROL, 4u, WIA_PAYLOAD_NONE, false,
+        {"loop", 0x02u, WIA_UNIT_CONTROL, 4u, 0u, WIA_PAYLOAD_NONE, false,
          {0x0u}},
-        {"endl", 0x03u, WIA_UNIT_CONTROL, 4u, WIA_PAYLOAD_NONE, false,
+        {"endl", 0x03u, WIA_UNIT_CONTROL, 4u, 0u, WIA_PAYLOAD_NONE, false,
          {0xffffff00u}},
-        {"setr", 0x04u, WIA_UNIT_CONTROL, 8u, WIA_PAYLOAD_NONE, false,
-         {0xfffff800u, 0x0u}},
-        {"addr", 0x05u, WIA_UNIT_CONTROL, 12u, WIA_PAYLOAD_NONE, false,
-         {0xfffff800u, 0x0u, 0x0u}},
-        {"flip", 0x06u, WIA_UNIT_CONTROL, 8u, WIA_PAYLOAD_NONE, false,
-         {0xfffff800u, 0x0u}},
-        {"wtab", 0x07u, WIA_UNIT_CONTROL, 4u, WIA_PAYLOAD_CLASSES, false,
+        {"setr", 0x04u, WIA_UNIT_CONTROL, 8u, 31u, WIA_PAYLOAD_NONE, false,
+         {0x7ffff800u, 0x0u}},
+        {"addr", 0x05u, WIA_UNIT_CONTROL, 12u, 30u, WIA_PAYLOAD_NONE, false,
+         {0x3ffff800u, 0x0u, 0x0u}},
+        {"flip", 0x06u, WIA_UNIT_CONTROL, 8u, 31u, WIA_PAYLOAD_NONE, false,
+         {0x7ffff800u, 0x0u}},
+        {"wtab", 0x07u, WIA_UNIT_CONTROL, 4u, 0u, WIA_PAYLOAD_CLASSES, false,
          {0xff00fc00u}},
-        {"load", 0x10u, WIA_UNIT_DMA_IN, 40u, WIA_PAYLOAD_NONE, true,
-         {0xffff0000u, 0xc000u, 0x0u, 0xff000000u, 0xff000000u, 0xffff0000u, 0x0u, 0xff000000u, 0x0u, 0xff000000u}},
-        {"fill", 0x11u, WIA_UNIT_DMA_IN, 24u, WIA_PAYLOAD_NONE, true,
-         {0xff000000u, 0xf8000000u, 0xff000000u, 0x0u, 0xff000000u, 0xff000000u}},
-        {"store", 0x12u, WIA_UNIT_DMA_OUT, 40u, WIA_PAYLOAD_NONE, true,
-         {0xffff0000u, 0xc000u, 0x0u, 0xff000000u, 0xff000000u, 0xffff0000u, 0x0u, 0xff000000u, 0x0u, 0xff000000u}},
-        {"ageo", 0x20u, WIA_UNIT_ARRAY, 32u, WIA_PAYLOAD_NONE, false,
-         {0xffffff00u, 0x0u, 0xff000000u, 0xff000000u, 0xff000000u, 0xffff0000u, 0xff000000u, 0xff000000u}},
-        {"conv", 0x21u, WIA_UNIT_ARRAY, 16u, WIA_PAYLOAD_WEIGHTS, true,
-         {0xffc00000u, 0x0u, 0xffff0000u, 0x0u}},
-        {"dwc", 0x22u, WIA_UNIT_ARRAY, 16u, WIA_PAYLOAD_WEIGHTS, true,
-         {0xffc00000u, 0x0u, 0xffff0000u, 0x0u}},
-        {"par", 0x30u, WIA_UNIT_POST, 8u, WIA_PAYLOAD_PARAMETERS, false,
-         {0x80000000u, 0x0u}},
-        {"addp", 0x31u, WIA_UNIT_POST, 24u, WIA_PAYLOAD_NONE, false,
-         {0xfc00u, 0x0u, 0x0u, 0x0u, 0x0u, 0xff000000u}},
-        {"lut", 0x32u, WIA_UNIT_POST, 4u, WIA_PAYLOAD_TABLE, false,
+        {"load", 0x10u, WIA_UNIT_DMA_IN, 40u, 23u, WIA_PAYLOAD_NONE, true,
+         {0x7f0000u, 0xc000u, 0x0u, 0xff000000u, 0xff000000u, 0xffff0000u, 0x0u, 0xff000000u, 0x0u, 0xff000000u}},
+        {"fill", 0x11u, WIA_UNIT_DMA_IN, 24u, 27u, WIA_PAYLOAD_NONE, true,
+         {0x7000000u, 0xf8000000u, 0xff000000u, 0x0u, 0xff000000u, 0xff000000u}},
+        {"store", 0x12u, WIA_UNIT_DMA_OUT, 40u, 23u, WIA_PAYLOAD_NONE, true,
+         {0x7f0000u, 0xc000u, 0x0u, 0xff000000u, 0xff000000u, 0xffff0000u, 0x0u, 0xff000000u, 0x0u, 0xff000000u}},
+        {"ageo", 0x20u, WIA_UNIT_ARRAY, 32u, 25u, WIA_PAYLOAD_NONE, false,
+         {0x1ffff00u, 0x0u, 0xff000000u, 0xff000000u, 0xff000000u, 0xffff0000u, 0xff000000u, 0xff000000u}},
+        {"conv", 0x21u, WIA_UNIT_ARRAY, 12u, 30u, WIA_PAYLOAD_WEIGHTS, true,
+         {0x3c000000u, 0x0u, 0x0u}},
+        {"dwc", 0x22u, WIA_UNIT_ARRAY, 12u, 30u, WIA_PAYLOAD_WEIGHTS, true,
+         {0x3c000000u, 0x0u, 0x0u}},
+        {"par", 0x30u, WIA_UNIT_POST, 8u, 31u, WIA_PAYLOAD_PARAMETERS, false,
+         {0x0u, 0x0u}},
+        {"addp", 0x31u, WIA_UNIT_POST, 24u, 11u, WIA_PAYLOAD_NONE, false,
+         {0x400u, 0x0u, 0x0u, 0x0u, 0x0u, 0xff000000u}},
+        {"lut", 0x32u, WIA_UNIT_POST, 4u, 0u, WIA_PAYLOAD_TABLE, false,
          {0xffffff00u}},
-        {"pgeo", 0x33u, WIA_UNIT_POST, 44u, WIA_PAYLOAD_NONE, false,
-         {0xffffff00u, 0x0u, 0xff000000u, 0xff000000u, 0xffff0000u, 0xff000000u, 0xff000000u, 0xff000000u, 0xff000000u, 0xff000000u, 0xff000000u}},
-        {"post", 0x34u, WIA_UNIT_POST, 20u, WIA_PAYLOAD_NONE, true,
-         {0xfff80000u, 0x0u, 0xffff0000u, 0xf8000000u, 0xf8000000u}},
-        {"sync_in", 0x13u, WIA_UNIT_DMA_IN, 4u, WIA_PAYLOAD_NONE, true,
+        {"pgeo", 0x33u, WIA_UNIT_POST, 44u, 22u, WIA_PAYLOAD_NONE, false,
+         {0x3fff00u, 0x0u, 0xff000000u, 0xff000000u, 0xffff0000u, 0xff000000u, 0xff000000u, 0xff000000u, 0xff000000u, 0xff000000u, 0xff000000u}},
+        {"post", 0x34u, WIA_UNIT_POST, 20u, 28u, WIA_PAYLOAD_NONE, true,
+         {0xe000000u, 0x0u, 0xf8000000u, 0xf8000000u, 0xfffffc00u}},
+        {"sync_in", 0x13u, WIA_UNIT_DMA_IN, 4u, 0u, WIA_PAYLOAD_NONE, true,
          {0xffff0000u}},
-        {"sync_out", 0x14u, WIA_UNIT_DMA_OUT, 4u, WIA_PAYLOAD_NONE, true,
+        {"sync_out", 0x14u, WIA_UNIT_DMA_OUT, 4u, 0u, WIA_PAYLOAD_NONE, true,
          {0xffff0000u}},
-        {"sync_array", 0x23u, WIA_UNIT_ARRAY, 4u, WIA_PAYLOAD_NONE, true,
+        {"sync_array", 0x23u, WIA_UNIT_ARRAY, 4u, 0u, WIA_PAYLOAD_NONE, true,
          {0xffff0000u}},
-        {"sync_post", 0x35u, WIA_UNIT_POST, 4u, WIA_PAYLOAD_NONE, true,
+        {"sync_post", 0x35u, WIA_UNIT_POST, 4u, 0u, WIA_PAYLOAD_NONE, true,
          {0xffff0000u}}
     };
     switch (opcode) {
@@ -404,26 +423,49 @@ static inline const wia_info_t *wia_info_of(uint8_t opcode)
     }
 }
 
-/* Bytes are a legal encoding: opcode known, reserved bits zero, choices known, no token
- * to the own unit, payload a whole number of words. Reads the instruction without its
- * payload. */
+/* Bytes of a known instruction without its payload; reads its first word. */
+static inline uint32_t wia_head_bytes(const uint8_t *bytes)
+{
+    const wia_info_t *info = wia_info_of(bytes[0]);
+    uint32_t present = wia_word(bytes) >> info->present & ~(0xffffffffu << (info->bytes / 4u - 1u)), words = 1u;
+
+    for (; present != 0u; present &= present - 1u)
+        words++;
+    return 4u * words;
+}
+
+/* The inline data of a known instruction. */
+static inline const uint8_t *wia_payload(const uint8_t *bytes)
+{
+    return bytes + wia_head_bytes(bytes);
+}
+
+/* Bytes are a legal encoding: opcode known, reserved bits zero, no stored word of zero behind
+ * the first, choices known, no token to the own unit. Reads the instruction without payload. */
 static inline bool wia_encoding_ok(const uint8_t *bytes)
 {
     const wia_info_t *info = wia_info_of(bytes[0]);
-    unsigned word;
+    uint32_t words[11];
+    unsigned count, stored, word;
 
     if (info == NULL)
         return false;
-    for (word = 0u; word < info->bytes / 4u; word++)
-        if ((wia_bits(bytes, 32u * word, 32u) & info->reserved[word]) != 0u)
+    count = info->bytes / 4u;
+    stored = wia_expand(words, bytes, count, info->present);
+    for (word = 0u; word < count; word++) {
+        if ((words[word] & info->reserved[word]) != 0u)
             return false;
-    if (info->tokens && ((wia_bits(bytes, 8u, 4u) | wia_bits(bytes, 12u, 4u)) >> info->unit & 1u) != 0u)
+        stored -= word == 0u || words[word] != 0u;
+    }
+    if (stored != 0u)
+        return false;
+    if (info->tokens && ((wia_bits(words, 8u, 4u) | wia_bits(words, 12u, 4u)) >> info->unit & 1u) != 0u)
         return false;
     switch (bytes[0]) {
     case WIA_OP_CONV:
-        return wia_bits(bytes, 18u, 4u) < 2u && wia_bits(bytes, 96u, 32u) % 4u == 0u;
+        return wia_bits(words, 18u, 2u) < 2u;
     case WIA_OP_DWC:
-        return wia_bits(bytes, 18u, 4u) < 2u && wia_bits(bytes, 96u, 32u) % 4u == 0u;
+        return wia_bits(words, 18u, 2u) < 2u;
     default:
         return true;
     }
@@ -437,7 +479,10 @@ static inline void wia_decode_halt(wia_halt_t *out, const uint8_t *bytes)
 
 static inline void wia_decode_loop(wia_loop_t *out, const uint8_t *bytes)
 {
-    out->count = wia_bits(bytes, 8u, 24u) + 1u;
+    uint32_t words[1];
+
+    (void)wia_expand(words, bytes, 1u, 0u);
+    out->count = wia_bits(words, 8u, 24u) + 1u;
 }
 
 static inline void wia_decode_endl(wia_endl_t *out, const uint8_t *bytes)
@@ -448,151 +493,187 @@ static inline void wia_decode_endl(wia_endl_t *out, const uint8_t *bytes)
 
 static inline void wia_decode_setr(wia_setr_t *out, const uint8_t *bytes)
 {
-    out->reg = wia_bits(bytes, 8u, 3u);
-    out->value = wia_bits(bytes, 32u, 32u);
+    uint32_t words[2];
+
+    (void)wia_expand(words, bytes, 2u, 31u);
+    out->reg = wia_bits(words, 8u, 3u);
+    out->value = wia_bits(words, 32u, 32u);
 }
 
 static inline void wia_decode_addr(wia_addr_t *out, const uint8_t *bytes)
 {
-    out->reg = wia_bits(bytes, 8u, 3u);
-    out->increment = wia_bits(bytes, 32u, 32u);
-    out->limit = wia_bits(bytes, 64u, 32u);
+    uint32_t words[3];
+
+    (void)wia_expand(words, bytes, 3u, 30u);
+    out->reg = wia_bits(words, 8u, 3u);
+    out->increment = wia_bits(words, 32u, 32u);
+    out->limit = wia_bits(words, 64u, 32u);
 }
 
 static inline void wia_decode_flip(wia_flip_t *out, const uint8_t *bytes)
 {
-    out->reg = wia_bits(bytes, 8u, 3u);
-    out->value = wia_bits(bytes, 32u, 32u);
+    uint32_t words[2];
+
+    (void)wia_expand(words, bytes, 2u, 31u);
+    out->reg = wia_bits(words, 8u, 3u);
+    out->value = wia_bits(words, 32u, 32u);
 }
 
 static inline void wia_decode_wtab(wia_wtab_t *out, const uint8_t *bytes)
 {
-    out->fresh = wia_bits(bytes, 8u, 1u);
-    out->masks = wia_bits(bytes, 9u, 1u);
-    out->centre = (int32_t)(wia_bits(bytes, 16u, 8u) ^ 0x80u) - 0x80;
+    uint32_t words[1];
+
+    (void)wia_expand(words, bytes, 1u, 0u);
+    out->fresh = wia_bits(words, 8u, 1u);
+    out->masks = wia_bits(words, 9u, 1u);
+    out->centre = (int32_t)(wia_bits(words, 16u, 8u) ^ 0x80u) - 0x80;
 }
 
 static inline void wia_decode_load(wia_load_t *out, const uint8_t *bytes)
 {
-    out->wait = wia_bits(bytes, 8u, 4u);
-    out->signal = wia_bits(bytes, 12u, 4u);
-    out->binding = wia_bits(bytes, 32u, 8u);
-    out->external_reg = wia_bits(bytes, 40u, 3u);
-    out->sram_reg = wia_bits(bytes, 43u, 3u);
-    out->planes = wia_bits(bytes, 48u, 16u) + 1u;
-    out->external_offset = wia_bits(bytes, 64u, 32u);
-    out->sram_address = wia_bits(bytes, 96u, 24u);
-    out->row_bytes = wia_bits(bytes, 128u, 24u) + 1u;
-    out->rows = wia_bits(bytes, 160u, 16u) + 1u;
-    out->external_row_stride = wia_bits(bytes, 192u, 32u);
-    out->sram_row_stride = wia_bits(bytes, 224u, 24u);
-    out->external_plane_stride = wia_bits(bytes, 256u, 32u);
-    out->sram_plane_stride = wia_bits(bytes, 288u, 24u);
+    uint32_t words[10];
+
+    (void)wia_expand(words, bytes, 10u, 23u);
+    out->wait = wia_bits(words, 8u, 4u);
+    out->signal = wia_bits(words, 12u, 4u);
+    out->binding = wia_bits(words, 32u, 8u);
+    out->external_reg = wia_bits(words, 40u, 3u);
+    out->sram_reg = wia_bits(words, 43u, 3u);
+    out->planes = wia_bits(words, 48u, 16u) + 1u;
+    out->external_offset = wia_bits(words, 64u, 32u);
+    out->sram_address = wia_bits(words, 96u, 24u);
+    out->row_bytes = wia_bits(words, 128u, 24u) + 1u;
+    out->rows = wia_bits(words, 160u, 16u) + 1u;
+    out->external_row_stride = wia_bits(words, 192u, 32u);
+    out->sram_row_stride = wia_bits(words, 224u, 24u);
+    out->external_plane_stride = wia_bits(words, 256u, 32u);
+    out->sram_plane_stride = wia_bits(words, 288u, 24u);
 }
 
 static inline void wia_decode_fill(wia_fill_t *out, const uint8_t *bytes)
 {
-    out->wait = wia_bits(bytes, 8u, 4u);
-    out->signal = wia_bits(bytes, 12u, 4u);
-    out->value = (int32_t)(wia_bits(bytes, 16u, 8u) ^ 0x80u) - 0x80;
-    out->sram_address = wia_bits(bytes, 32u, 24u);
-    out->sram_reg = wia_bits(bytes, 56u, 3u);
-    out->row_bytes = wia_bits(bytes, 64u, 24u) + 1u;
-    out->rows = wia_bits(bytes, 96u, 16u) + 1u;
-    out->planes = wia_bits(bytes, 112u, 16u) + 1u;
-    out->sram_row_stride = wia_bits(bytes, 128u, 24u);
-    out->sram_plane_stride = wia_bits(bytes, 160u, 24u);
+    uint32_t words[6];
+
+    (void)wia_expand(words, bytes, 6u, 27u);
+    out->wait = wia_bits(words, 8u, 4u);
+    out->signal = wia_bits(words, 12u, 4u);
+    out->value = (int32_t)(wia_bits(words, 16u, 8u) ^ 0x80u) - 0x80;
+    out->sram_address = wia_bits(words, 32u, 24u);
+    out->sram_reg = wia_bits(words, 56u, 3u);
+    out->row_bytes = wia_bits(words, 64u, 24u) + 1u;
+    out->rows = wia_bits(words, 96u, 16u) + 1u;
+    out->planes = wia_bits(words, 112u, 16u) + 1u;
+    out->sram_row_stride = wia_bits(words, 128u, 24u);
+    out->sram_plane_stride = wia_bits(words, 160u, 24u);
 }
 
 static inline void wia_decode_store(wia_store_t *out, const uint8_t *bytes)
 {
-    out->wait = wia_bits(bytes, 8u, 4u);
-    out->signal = wia_bits(bytes, 12u, 4u);
-    out->binding = wia_bits(bytes, 32u, 8u);
-    out->external_reg = wia_bits(bytes, 40u, 3u);
-    out->sram_reg = wia_bits(bytes, 43u, 3u);
-    out->planes = wia_bits(bytes, 48u, 16u) + 1u;
-    out->external_offset = wia_bits(bytes, 64u, 32u);
-    out->sram_address = wia_bits(bytes, 96u, 24u);
-    out->row_bytes = wia_bits(bytes, 128u, 24u) + 1u;
-    out->rows = wia_bits(bytes, 160u, 16u) + 1u;
-    out->external_row_stride = wia_bits(bytes, 192u, 32u);
-    out->sram_row_stride = wia_bits(bytes, 224u, 24u);
-    out->external_plane_stride = wia_bits(bytes, 256u, 32u);
-    out->sram_plane_stride = wia_bits(bytes, 288u, 24u);
+    uint32_t words[10];
+
+    (void)wia_expand(words, bytes, 10u, 23u);
+    out->wait = wia_bits(words, 8u, 4u);
+    out->signal = wia_bits(words, 12u, 4u);
+    out->binding = wia_bits(words, 32u, 8u);
+    out->external_reg = wia_bits(words, 40u, 3u);
+    out->sram_reg = wia_bits(words, 43u, 3u);
+    out->planes = wia_bits(words, 48u, 16u) + 1u;
+    out->external_offset = wia_bits(words, 64u, 32u);
+    out->sram_address = wia_bits(words, 96u, 24u);
+    out->row_bytes = wia_bits(words, 128u, 24u) + 1u;
+    out->rows = wia_bits(words, 160u, 16u) + 1u;
+    out->external_row_stride = wia_bits(words, 192u, 32u);
+    out->sram_row_stride = wia_bits(words, 224u, 24u);
+    out->external_plane_stride = wia_bits(words, 256u, 32u);
+    out->sram_plane_stride = wia_bits(words, 288u, 24u);
 }
 
 static inline void wia_decode_ageo(wia_ageo_t *out, const uint8_t *bytes)
 {
-    out->width = wia_bits(bytes, 32u, 16u) + 1u;
-    out->height = wia_bits(bytes, 48u, 16u) + 1u;
-    out->x_step = wia_bits(bytes, 64u, 24u);
-    out->y_step = wia_bits(bytes, 96u, 24u);
-    out->run_bytes = wia_bits(bytes, 128u, 24u) + 1u;
-    out->runs_x = wia_bits(bytes, 160u, 8u) + 1u;
-    out->runs_y = wia_bits(bytes, 168u, 8u) + 1u;
-    out->run_x_stride = wia_bits(bytes, 192u, 24u);
-    out->run_y_stride = wia_bits(bytes, 224u, 24u);
+    uint32_t words[8];
+
+    (void)wia_expand(words, bytes, 8u, 25u);
+    out->width = wia_bits(words, 32u, 16u) + 1u;
+    out->height = wia_bits(words, 48u, 16u) + 1u;
+    out->x_step = wia_bits(words, 64u, 24u);
+    out->y_step = wia_bits(words, 96u, 24u);
+    out->run_bytes = wia_bits(words, 128u, 24u) + 1u;
+    out->runs_x = wia_bits(words, 160u, 8u) + 1u;
+    out->runs_y = wia_bits(words, 168u, 8u) + 1u;
+    out->run_x_stride = wia_bits(words, 192u, 24u);
+    out->run_y_stride = wia_bits(words, 224u, 24u);
 }
 
 static inline void wia_decode_conv(wia_conv_t *out, const uint8_t *bytes)
 {
-    out->wait = wia_bits(bytes, 8u, 4u);
-    out->signal = wia_bits(bytes, 12u, 4u);
-    out->chain = wia_bits(bytes, 16u, 1u);
-    out->accumulate = wia_bits(bytes, 17u, 1u);
-    out->codec = wia_bits(bytes, 18u, 4u);
-    out->ifm_address = wia_bits(bytes, 32u, 24u);
-    out->ifm_reg = wia_bits(bytes, 56u, 3u);
-    out->columns = wia_bits(bytes, 59u, 5u) + 1u;
-    out->acc_base = wia_bits(bytes, 64u, 16u);
-    out->payload_bytes = wia_bits(bytes, 96u, 32u);
+    uint32_t words[3];
+
+    (void)wia_expand(words, bytes, 3u, 30u);
+    out->wait = wia_bits(words, 8u, 4u);
+    out->signal = wia_bits(words, 12u, 4u);
+    out->chain = wia_bits(words, 16u, 1u);
+    out->accumulate = wia_bits(words, 17u, 1u);
+    out->codec = wia_bits(words, 18u, 2u);
+    out->acc_base = wia_bits(words, 20u, 6u) << 10 | wia_bits(words, 64u, 10u);
+    out->ifm_address = wia_bits(words, 32u, 24u);
+    out->ifm_reg = wia_bits(words, 56u, 3u);
+    out->columns = wia_bits(words, 59u, 5u) + 1u;
+    out->payload_bytes = 4u * wia_bits(words, 74u, 22u);
 }
 
 static inline void wia_decode_dwc(wia_dwc_t *out, const uint8_t *bytes)
 {
-    out->wait = wia_bits(bytes, 8u, 4u);
-    out->signal = wia_bits(bytes, 12u, 4u);
-    out->chain = wia_bits(bytes, 16u, 1u);
-    out->accumulate = wia_bits(bytes, 17u, 1u);
-    out->codec = wia_bits(bytes, 18u, 4u);
-    out->ifm_address = wia_bits(bytes, 32u, 24u);
-    out->ifm_reg = wia_bits(bytes, 56u, 3u);
-    out->columns = wia_bits(bytes, 59u, 5u) + 1u;
-    out->acc_base = wia_bits(bytes, 64u, 16u);
-    out->payload_bytes = wia_bits(bytes, 96u, 32u);
+    uint32_t words[3];
+
+    (void)wia_expand(words, bytes, 3u, 30u);
+    out->wait = wia_bits(words, 8u, 4u);
+    out->signal = wia_bits(words, 12u, 4u);
+    out->chain = wia_bits(words, 16u, 1u);
+    out->accumulate = wia_bits(words, 17u, 1u);
+    out->codec = wia_bits(words, 18u, 2u);
+    out->acc_base = wia_bits(words, 20u, 6u) << 10 | wia_bits(words, 64u, 10u);
+    out->ifm_address = wia_bits(words, 32u, 24u);
+    out->ifm_reg = wia_bits(words, 56u, 3u);
+    out->columns = wia_bits(words, 59u, 5u) + 1u;
+    out->payload_bytes = 4u * wia_bits(words, 74u, 22u);
 }
 
 static inline void wia_decode_par(wia_par_t *out, const uint8_t *bytes)
 {
-    out->rounding = wia_bits(bytes, 8u, 2u);
-    out->uniform = wia_bits(bytes, 10u, 1u);
-    out->columns = wia_bits(bytes, 11u, 5u) + 1u;
-    out->bias_bits = wia_bits(bytes, 16u, 5u) + 1u;
-    out->multiplier_bits = wia_bits(bytes, 21u, 5u);
-    out->normal = wia_bits(bytes, 26u, 1u);
-    out->shift_bits = wia_bits(bytes, 27u, 4u);
-    out->zero_point = (int32_t)(wia_bits(bytes, 32u, 8u) ^ 0x80u) - 0x80;
-    out->clamp_low = (int32_t)(wia_bits(bytes, 40u, 8u) ^ 0x80u) - 0x80;
-    out->clamp_high = (int32_t)(wia_bits(bytes, 48u, 8u) ^ 0x80u) - 0x80;
-    out->shift_base = wia_bits(bytes, 56u, 8u);
+    uint32_t words[2];
+
+    (void)wia_expand(words, bytes, 2u, 31u);
+    out->rounding = wia_bits(words, 8u, 2u);
+    out->uniform = wia_bits(words, 10u, 1u);
+    out->columns = wia_bits(words, 11u, 5u) + 1u;
+    out->bias_bits = wia_bits(words, 16u, 5u) + 1u;
+    out->multiplier_bits = wia_bits(words, 21u, 5u);
+    out->normal = wia_bits(words, 26u, 1u);
+    out->shift_bits = wia_bits(words, 27u, 4u);
+    out->zero_point = (int32_t)(wia_bits(words, 32u, 8u) ^ 0x80u) - 0x80;
+    out->clamp_low = (int32_t)(wia_bits(words, 40u, 8u) ^ 0x80u) - 0x80;
+    out->clamp_high = (int32_t)(wia_bits(words, 48u, 8u) ^ 0x80u) - 0x80;
+    out->shift_base = wia_bits(words, 56u, 8u);
 }
 
 static inline void wia_decode_addp(wia_addp_t *out, const uint8_t *bytes)
 {
-    out->rounding = wia_bits(bytes, 8u, 2u);
-    out->zero_point_a = (int32_t)(wia_bits(bytes, 16u, 8u) ^ 0x80u) - 0x80;
-    out->zero_point_b = (int32_t)(wia_bits(bytes, 24u, 8u) ^ 0x80u) - 0x80;
-    out->multiplier_a = wia_bits(bytes, 32u, 32u);
-    out->multiplier_b = wia_bits(bytes, 64u, 32u);
-    out->multiplier_out = wia_bits(bytes, 96u, 32u);
-    out->shift_a = wia_bits(bytes, 128u, 8u);
-    out->shift_b = wia_bits(bytes, 136u, 8u);
-    out->shift_out = wia_bits(bytes, 144u, 8u);
-    out->left_shift = wia_bits(bytes, 152u, 8u);
-    out->zero_point_out = (int32_t)(wia_bits(bytes, 160u, 8u) ^ 0x80u) - 0x80;
-    out->clamp_low = (int32_t)(wia_bits(bytes, 168u, 8u) ^ 0x80u) - 0x80;
-    out->clamp_high = (int32_t)(wia_bits(bytes, 176u, 8u) ^ 0x80u) - 0x80;
+    uint32_t words[6];
+
+    (void)wia_expand(words, bytes, 6u, 11u);
+    out->rounding = wia_bits(words, 8u, 2u);
+    out->zero_point_a = (int32_t)(wia_bits(words, 16u, 8u) ^ 0x80u) - 0x80;
+    out->zero_point_b = (int32_t)(wia_bits(words, 24u, 8u) ^ 0x80u) - 0x80;
+    out->multiplier_a = wia_bits(words, 32u, 32u);
+    out->multiplier_b = wia_bits(words, 64u, 32u);
+    out->multiplier_out = wia_bits(words, 96u, 32u);
+    out->shift_a = wia_bits(words, 128u, 8u);
+    out->shift_b = wia_bits(words, 136u, 8u);
+    out->shift_out = wia_bits(words, 144u, 8u);
+    out->left_shift = wia_bits(words, 152u, 8u);
+    out->zero_point_out = (int32_t)(wia_bits(words, 160u, 8u) ^ 0x80u) - 0x80;
+    out->clamp_low = (int32_t)(wia_bits(words, 168u, 8u) ^ 0x80u) - 0x80;
+    out->clamp_high = (int32_t)(wia_bits(words, 176u, 8u) ^ 0x80u) - 0x80;
 }
 
 static inline void wia_decode_lut(wia_lut_t *out, const uint8_t *bytes)
@@ -603,59 +684,77 @@ static inline void wia_decode_lut(wia_lut_t *out, const uint8_t *bytes)
 
 static inline void wia_decode_pgeo(wia_pgeo_t *out, const uint8_t *bytes)
 {
-    out->width = wia_bits(bytes, 32u, 16u) + 1u;
-    out->height = wia_bits(bytes, 48u, 16u) + 1u;
-    out->a_x_step = wia_bits(bytes, 64u, 24u);
-    out->a_y_step = wia_bits(bytes, 96u, 24u);
-    out->window_x = wia_bits(bytes, 128u, 8u) + 1u;
-    out->window_y = wia_bits(bytes, 136u, 8u) + 1u;
-    out->window_x_stride = wia_bits(bytes, 160u, 24u);
-    out->window_y_stride = wia_bits(bytes, 192u, 24u);
-    out->r_x_step = wia_bits(bytes, 224u, 24u);
-    out->r_y_step = wia_bits(bytes, 256u, 24u);
-    out->out_x_step = wia_bits(bytes, 288u, 24u);
-    out->out_y_step = wia_bits(bytes, 320u, 24u);
+    uint32_t words[11];
+
+    (void)wia_expand(words, bytes, 11u, 22u);
+    out->width = wia_bits(words, 32u, 16u) + 1u;
+    out->height = wia_bits(words, 48u, 16u) + 1u;
+    out->a_x_step = wia_bits(words, 64u, 24u);
+    out->a_y_step = wia_bits(words, 96u, 24u);
+    out->window_x = wia_bits(words, 128u, 8u) + 1u;
+    out->window_y = wia_bits(words, 136u, 8u) + 1u;
+    out->window_x_stride = wia_bits(words, 160u, 24u);
+    out->window_y_stride = wia_bits(words, 192u, 24u);
+    out->r_x_step = wia_bits(words, 224u, 24u);
+    out->r_y_step = wia_bits(words, 256u, 24u);
+    out->out_x_step = wia_bits(words, 288u, 24u);
+    out->out_y_step = wia_bits(words, 320u, 24u);
 }
 
 static inline void wia_decode_post(wia_post_t *out, const uint8_t *bytes)
 {
-    out->wait = wia_bits(bytes, 8u, 4u);
-    out->signal = wia_bits(bytes, 12u, 4u);
-    out->source_sram = wia_bits(bytes, 16u, 1u);
-    out->residual = wia_bits(bytes, 17u, 1u);
-    out->table = wia_bits(bytes, 18u, 1u);
-    out->out_address = wia_bits(bytes, 32u, 24u);
-    out->out_reg = wia_bits(bytes, 56u, 3u);
-    out->columns = wia_bits(bytes, 59u, 5u) + 1u;
-    out->acc_base = wia_bits(bytes, 64u, 16u);
-    out->a_address = wia_bits(bytes, 96u, 24u);
-    out->a_reg = wia_bits(bytes, 120u, 3u);
-    out->r_address = wia_bits(bytes, 128u, 24u);
-    out->r_reg = wia_bits(bytes, 152u, 3u);
+    uint32_t words[5];
+
+    (void)wia_expand(words, bytes, 5u, 28u);
+    out->wait = wia_bits(words, 8u, 4u);
+    out->signal = wia_bits(words, 12u, 4u);
+    out->source_sram = wia_bits(words, 16u, 1u);
+    out->residual = wia_bits(words, 17u, 1u);
+    out->table = wia_bits(words, 18u, 1u);
+    out->acc_base = wia_bits(words, 19u, 6u) << 10 | wia_bits(words, 128u, 10u);
+    out->out_address = wia_bits(words, 32u, 24u);
+    out->out_reg = wia_bits(words, 56u, 3u);
+    out->columns = wia_bits(words, 59u, 5u) + 1u;
+    out->a_address = wia_bits(words, 64u, 24u);
+    out->a_reg = wia_bits(words, 88u, 3u);
+    out->r_address = wia_bits(words, 96u, 24u);
+    out->r_reg = wia_bits(words, 120u, 3u);
 }
 
 static inline void wia_decode_sync_in(wia_sync_in_t *out, const uint8_t *bytes)
 {
-    out->wait = wia_bits(bytes, 8u, 4u);
-    out->signal = wia_bits(bytes, 12u, 4u);
+    uint32_t words[1];
+
+    (void)wia_expand(words, bytes, 1u, 0u);
+    out->wait = wia_bits(words, 8u, 4u);
+    out->signal = wia_bits(words, 12u, 4u);
 }
 
 static inline void wia_decode_sync_out(wia_sync_out_t *out, const uint8_t *bytes)
 {
-    out->wait = wia_bits(bytes, 8u, 4u);
-    out->signal = wia_bits(bytes, 12u, 4u);
+    uint32_t words[1];
+
+    (void)wia_expand(words, bytes, 1u, 0u);
+    out->wait = wia_bits(words, 8u, 4u);
+    out->signal = wia_bits(words, 12u, 4u);
 }
 
 static inline void wia_decode_sync_array(wia_sync_array_t *out, const uint8_t *bytes)
 {
-    out->wait = wia_bits(bytes, 8u, 4u);
-    out->signal = wia_bits(bytes, 12u, 4u);
+    uint32_t words[1];
+
+    (void)wia_expand(words, bytes, 1u, 0u);
+    out->wait = wia_bits(words, 8u, 4u);
+    out->signal = wia_bits(words, 12u, 4u);
 }
 
 static inline void wia_decode_sync_post(wia_sync_post_t *out, const uint8_t *bytes)
 {
-    out->wait = wia_bits(bytes, 8u, 4u);
-    out->signal = wia_bits(bytes, 12u, 4u);
+    uint32_t words[1];
+
+    (void)wia_expand(words, bytes, 1u, 0u);
+    out->wait = wia_bits(words, 8u, 4u);
+    out->signal = wia_bits(words, 12u, 4u);
 }
 
 /* Parameters of one channel, as `par` holds them. */
@@ -712,7 +811,7 @@ static inline bool wia_par_padding_ok(const wia_par_t *par, const uint8_t *paylo
     return wia_stream_bits(payload, bits, (32u - bits % 32u) % 32u) == 0u;
 }
 
-/* Bytes of inline data after the fields, 0 if there is none; may be close to 2^32. */
+/* Bytes of inline data after the fields, 0 if there is none. */
 static inline uint32_t wia_payload_bytes(const uint8_t *bytes)
 {
     switch (bytes[0]) {
@@ -751,12 +850,12 @@ static inline size_t wia_instruction_bytes(const uint8_t *code, size_t size, siz
         return 0u;
     left = size - offset;
     info = wia_info_of(code[offset]);
-    if (info == NULL || info->bytes > left || !wia_encoding_ok(code + offset))
+    if (info == NULL || left < 4u || wia_head_bytes(code + offset) > left || !wia_encoding_ok(code + offset))
         return 0u;
-    left -= info->bytes;
+    left -= wia_head_bytes(code + offset);
     if (wia_payload_bytes(code + offset) > left)
         return 0u;
-    return info->bytes + (size_t)wia_payload_bytes(code + offset);
+    return wia_head_bytes(code + offset) + (size_t)wia_payload_bytes(code + offset);
 }
 
 #ifdef __cplusplus
