@@ -145,7 +145,7 @@ LAYER_RECORD = _record(
     ("start", "u32", 1, "first program byte"),
     ("end", "u32", 1, "program byte after the last"),
     ("macs", "u64", 1, "multiply-accumulates of the model's layer per run"),
-    ("weight_bytes", "u64", 1, "inline weight bytes of the span"),
+    ("weight_bytes", "u64", 1, "bytes of conv, dwc and wtab in the span, payloads and fields"),
 )
 
 #: In file order; an image holds each section exactly once.

@@ -55,14 +55,15 @@ def simplify(channels: Channels, low: np.ndarray, high: np.ndarray) -> Channels:
     if channels.rounding != "upward" or channels.uniform:
         return channels
     low, high = low + channels.bias, high + channels.bias
-    able = (low >= INT32_MIN) & (high <= INT32_MAX) & (channels.shift <= MAX_SHIFT) & (channels.multiplier >= TOP_BIT)
+    known = (low >= INT32_MIN) & (high <= INT32_MAX)
+    able = known & (channels.shift <= MAX_SHIFT) & (channels.multiplier >= TOP_BIT)
     first, last = channels.apply(low), channels.apply(high)
     multiplier, bias, shift = (x.astype(np.int64).copy() for x in (channels.multiplier, channels.bias, channels.shift))
-    live = first < last
+    live = (first < last) | ~known
     if (able | ~live).all() and live.any():
         multiplier[live] = _short_multipliers(channels, low, high, first, last)[live]
     out = replace(channels, multiplier=multiplier, bias=bias, shift=shift)
-    for channel in np.flatnonzero(able & ~live):
+    for channel in np.flatnonzero(~live):
         _shorten_constant(out, channel, int(low[channel]), int(high[channel]), int(first[channel]), live)
     return out
 

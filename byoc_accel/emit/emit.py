@@ -62,9 +62,7 @@ def _assemble(plan: Plan, instructions: list[tuple[Inst, int]]) -> tuple[bytes, 
     sizes, weights = [0] * len(plan.steps), [0] * len(plan.steps)
     for (instruction, owner), piece in zip(instructions, pieces):
         sizes[owner] += len(piece)
-        if instruction.mnemonic in ("conv", "dwc"):
-            weights[owner] += len(instruction.payload)
-        elif instruction.mnemonic == "wtab":
+        if instruction.mnemonic in ("conv", "dwc", "wtab"):
             weights[owner] += len(piece)
     layers, start = [], 0
     tensors = {t.name: t for t in plan.tensors}

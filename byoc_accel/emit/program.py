@@ -12,8 +12,9 @@ __all__ = ["BUFFER_KINDS", "Buffer", "HostPort", "Layer", "Program"]
 class Layer:
     """Source map entry: the bytes [start, end) of the program that belong to one layer; spans tile the program.
 
-    macs counts the model's multiply-accumulates of the whole layer per run; weight_bytes the inline weight
-    payloads of the span and the tables (wtab) that decode them.
+    macs counts the model's multiply-accumulates of the whole layer per run. weight_bytes is the weight stream of the
+    span, everything that is there to bring weights: all bytes of conv, dwc and wtab, which are payloads with their
+    masks and padding, tables, and the fields of these instructions. Other instructions are the command stream.
     """
 
     name: str

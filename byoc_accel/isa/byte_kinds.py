@@ -3,7 +3,6 @@ from __future__ import annotations
 
 from ..errors import EncodeError
 from .encode import decode
-from .fields import SIZES
 from .table import BY_MNEMONIC, INSTRUCTIONS
 
 #: Kinds in the order in which reports list them.
@@ -33,7 +32,7 @@ def byte_kinds(code: bytes, start: int = 0, end: int | None = None) -> dict[str,
     counts = dict.fromkeys(KINDS, 0)
     while start < end:
         inst, size = decode(code, start)
-        header = SIZES[inst.mnemonic] if BY_MNEMONIC[inst.mnemonic].payload == "weights" else size
+        header = size - len(inst.payload) if BY_MNEMONIC[inst.mnemonic].payload == "weights" else size
         counts[_HEADERS[inst.mnemonic]] += header
         counts["weights"] += size - header
         start += size

@@ -7,15 +7,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..isa.fields import SIZES
 from ..quantize.qregion import QTensor
 from ..target import Target
 from .geometry import block_input_rows, is_depthwise
 from .plan import Blocks, ConvStep, Layout, PoolStep, Step, Strips, result_shape, step_inputs
 from .window import split_window
 
-#: Program bytes of one group of output channels besides weights: conv, post, par, and about so many of its parameters.
-GROUP_BYTES = SIZES["conv"] + SIZES["post"] + SIZES["par"]
+#: Program bytes of one group of output channels besides weights: conv, post and par with its usual parameters.
+GROUP_BYTES = 28
 CHANNEL_BYTES = 6
 #: Around a loop: barriers, token instructions, setr.
 LOOP_CYCLES = 60

@@ -8,15 +8,15 @@ from __future__ import annotations
 from bisect import bisect_left
 from dataclasses import dataclass, field, replace
 
-from ..isa.fields import SIZES
 from ..target import Target
 from .cost import Operands, column_chunks, post_cycles, step_cycles, tiles
 from .geometry import border_pieces, input_spans, is_depthwise, strip_loads, uses_accumulators
 from .plan import Blocks, ConvStep, Layout, Place, Plan, PoolStep, Step, StepPlan, result_shape
 from .window import split_window
 
-LOAD_BYTES, FILL_BYTES, STORE_BYTES, ARRAY_BYTES, POST_BYTES = (
-    SIZES[name] for name in ("load", "fill", "store", "dwc", "post"))
+#: Usual sizes: words of zero are not stored.
+LOAD_BYTES, FILL_BYTES, STORE_BYTES, ARRAY_BYTES, POST_BYTES = 16, 16, 16, 12, 8
+AHEAD_BYTES = 4  # two words that every lane of the decoder takes ahead when a program begins
 
 
 @dataclass
@@ -64,6 +64,7 @@ class _Clock:
     end: float = 0.0
     posts: list[float] = field(default_factory=list)  # ends of the posts, of which a bank waits for the last but one
     par: float = 0.0
+    started: bool = False  # the decoder has taken words ahead
 
 
 def plan_cycles(plan: Plan, sizes: list[tuple[int, int]], target: Target) -> list[float]:
@@ -192,7 +193,12 @@ def _block(clock: _Clock, step: Step, operands: Operands, block: Blocks, size: f
         clock.post = max(clock.post, clock.dispatch, *ready.values()) + post_cycles(step, operands, block, target)
         clock.visible = clock.post + target.post_latency_cycles
         return
+    weights = max(0.0, weights - ARRAY_BYTES * count * _instructions(step, operands, block, chunks, target))
     header = max(0.0, (size - weights) / count - POST_BYTES)
+    if not clock.started and weights:
+        ahead = min(AHEAD_BYTES * target.array_columns * target.decoder_rows_per_cycle, weights / 2)
+        clock.fetch.take(ahead, clock.dispatch)
+        clock.started, weights = True, weights - ahead
     for chunk in chunks:
         every = _tiles(step, operands, block.rows, chunk, target)
         if isinstance(step, PoolStep):  # a part of the window for all groups, then the next; posts behind the last one
@@ -206,6 +212,16 @@ def _block(clock: _Clock, step: Step, operands: Operands, block: Blocks, size: f
         total = sum(lanes * c for passes, c in zip(stored, columns) for _, lanes in passes) or 1
         for passes, c in zip(stored, columns):
             _group(clock, passes, block.rows * chunk, header, weights / len(chunks) / total * c, ready, step)
+
+
+def _instructions(step: Step, operands: Operands, block: Blocks, chunks: list[int], target: Target) -> int:
+    """Instructions of the array for a group."""
+    return len(_tiles(step, operands, block.rows, chunks[0], target)) if _by_pass(step) else 1
+
+
+def _by_pass(step: Step) -> bool:
+    """Whether every pass is an instruction, as it is with dwc."""
+    return isinstance(step, PoolStep) or is_depthwise(step)
 
 
 def _tiles(step: Step, operands: Operands, rows: int, width: int, target: Target) -> tuple[tuple[int, int], ...]:
@@ -235,7 +251,7 @@ def _group(clock: _Clock, passes: tuple[tuple[int, int], ...], positions: int, h
            ready: dict, step: Step) -> None:
     """par, conv (or the dwc of all passes), post; `weights` are bytes of a row of a tile."""
     target = clock.target
-    each = ARRAY_BYTES if isinstance(step, PoolStep) or is_depthwise(step) else 0.0  # dwc: an instruction for a pass
+    each = ARRAY_BYTES if _by_pass(step) else 0.0
     parameters = max(0.0, header - each * len(passes))
     begin = max(clock.dispatch, clock.par)
     streamed = begin + 2 + parameters // target.post_parameter_bytes_per_cycle

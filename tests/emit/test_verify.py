@@ -64,7 +64,7 @@ def test_code_decodes_and_ends_with_halt(code: bytes, message: str) -> None:
 ])
 def test_layers_tile_the_code(spans: list, message: str) -> None:
     layers = tuple(Layer(f"l{i}", "conv", start, end, 0, 0) for i, (start, end) in enumerate(spans))
-    assert message in refusal(program(inst("setr", reg=1), HALT, layers=layers))
+    assert message in refusal(program(inst("setr", reg=1, value=1), HALT, layers=layers))
 
 
 def test_errors_name_instruction_offset_layer_and_iteration() -> None:
@@ -135,7 +135,7 @@ def test_weights_fit_the_geometry() -> None:
     assert "the mask names tiles beyond the 1 of this geometry" in refused(LINE, inst("conv", payload=b"\2\0\0\0"))
     # The same bytes under another ageo.
     wide = LINE.replace(run_bytes=8)
-    assert "instruction 3 (conv at offset 92, layer 'only'): weights: the mask names tiles" in refused(
+    assert "instruction 3 (conv at offset 48, layer 'only'): weights: the mask names tiles" in refused(
         wide, conv(wide), LINE, conv(wide))
 
 
@@ -202,7 +202,7 @@ def test_binding_kinds(instruction: Inst, message: str) -> None:
 
 def test_every_output_byte_is_written() -> None:
     rows = inst("store", binding=1, row_bytes=7, rows=8, external_row_stride=8, sram_row_stride=8)
-    assert ("(halt at offset 40, layer 'only'): 8 bytes of output 'y' are never written, the first is byte 7; "
+    assert ("(halt at offset 24, layer 'only'): 8 bytes of output 'y' are never written, the first is byte 7; "
             "store them") in refusal(program(rows, HALT))
     column = inst("store", binding=1, rows=8, external_offset=7, external_row_stride=8)
     verify(program(rows, column, HALT), TINY)

@@ -56,7 +56,7 @@ def test_token_counters_do_not_overflow() -> None:
 
 def test_load_before_conv() -> None:
     message = refused(LOAD, LINE, conv(LINE))
-    assert message == ("program: p: instruction 2 (conv at offset 72, layer 'only'): reads SRAM bytes 0 to 8 "
+    assert message == ("program: p: instruction 2 (conv at offset 20, layer 'only'): reads SRAM bytes 0 to 8 "
                        "(ifm_address) while instruction 0 (load at offset 0, layer 'only') may still use them; make it "
                        "wait for a token from dma_in")
     accepted(LOAD.replace(signal=("array",)), LINE, conv(LINE, wait=("dma_in",)))

@@ -14,7 +14,7 @@ from byoc_accel.emit.program import Program
 from byoc_accel.emit.verify import verify
 from byoc_accel.errors import ProgramError
 from byoc_accel.isa import machine
-from byoc_accel.isa.encode import SIZES, decode_all
+from byoc_accel.isa.encode import decode_all, encoded_size
 from byoc_accel.isa.inst import Inst
 from byoc_accel.isa.lane_decode import LaneDecoder
 from byoc_accel.isa.lane_layout import LaneShape, conv_tiles, dwc_tiles
@@ -126,13 +126,12 @@ def test_unknown_codec() -> None:
 
 
 @pytest.mark.parametrize("name", REGIONS)
-def test_weight_bytes_are_payloads_and_tables(name: str) -> None:
+def test_weight_bytes_are_all_that_brings_weights(name: str) -> None:
     region, target = REGIONS[name]
     program = compiled(region, target, "lanes")
     for layer in program.layers:
         span = [i for offset, i in decode_all(program.code) if layer.start <= offset < layer.end]
-        assert layer.weight_bytes == sum(len(i.payload) + (SIZES["wtab"] if i.mnemonic == "wtab" else 0) for i in span
-                                         if i.mnemonic in ("conv", "dwc", "wtab"))
+        assert layer.weight_bytes == sum(encoded_size(i) for i in span if i.mnemonic in ("conv", "dwc", "wtab"))
 
 
 @pytest.mark.parametrize("name", REGIONS)

@@ -9,12 +9,13 @@ from byoc_accel.isa.encode import encode_all
 from byoc_accel.isa.inst import inst
 
 CODE = encode_all([
-    inst("ageo"), inst("load"), inst("conv", payload=bytes(24), payload_bytes=24), inst("sync_array"),
-    inst("dwc", payload=bytes(8), payload_bytes=8), inst("lut", payload=bytes(256)), inst("pgeo"), inst("post"),
-    inst("store"), inst("setr", reg=1), inst("halt")])
-# Words of docs/ISA.md: ageo 8, load and store 10, conv and dwc 4, lut 1, pgeo 11, post 5, sync and halt 1, setr 2.
-EXPECTED = {"weights": 32, "weight_tables": 0, "weight_headers": 32, "parameters": 4 + 256, "geometry": 4 * (8 + 11),
-            "post": 20, "transfers": 4 * 20, "control": 4 * (1 + 1 + 2)}
+    inst("ageo", width=2, run_bytes=4), inst("load", row_bytes=5, rows=2), inst("conv", columns=4, payload=bytes(24)),
+    inst("sync_array"), inst("dwc", payload=bytes(8)), inst("lut", payload=bytes(256)), inst("pgeo", width=2),
+    inst("post", columns=2, acc_base=1), inst("store", row_bytes=5), inst("setr", reg=1, value=1), inst("halt")])
+# Words that are not 0 (docs/ISA.md): ageo 3, load 3, store 2, conv 3, dwc 2, lut 1, pgeo 2, post 3, sync and halt 1,
+# setr 2.
+EXPECTED = {"weights": 32, "weight_tables": 0, "weight_headers": 4 * (3 + 2), "parameters": 4 + 256,
+            "geometry": 4 * (3 + 2), "post": 12, "transfers": 4 * (3 + 2), "control": 4 * (1 + 1 + 2)}
 
 
 def test_counts() -> None:

@@ -89,7 +89,7 @@ enum {
 #define WIA_AT_LAYER_START 8u /* u32: first program byte */
 #define WIA_AT_LAYER_END 12u /* u32: program byte after the last */
 #define WIA_AT_LAYER_MACS 16u /* u64: multiply-accumulates of the model's layer per run */
-#define WIA_AT_LAYER_WEIGHT_BYTES 24u /* u64: inline weight bytes of the span */
+#define WIA_AT_LAYER_WEIGHT_BYTES 24u /* u64: bytes of conv, dwc and wtab in the span, payloads and fields */
 
 /* X(kind, record bytes, alignment in bytes) of every section in file order. */
 #define WIA_SECTION_LIST(X) \
