@@ -195,7 +195,7 @@ def _block(clock: _Clock, step: Step, operands: Operands, block: Blocks, size: f
         return
     weights = max(0.0, weights - ARRAY_BYTES * count * _instructions(step, operands, block, chunks, target))
     header = max(0.0, (size - weights) / count - POST_BYTES)
-    if not clock.started and weights:
+    if not clock.started and isinstance(step, ConvStep) and weights < step.conv.weight.size:  # lanes: raw takes more
         ahead = min(AHEAD_BYTES * target.array_columns * target.decoder_rows_per_cycle, weights / 2)
         clock.fetch.take(ahead, clock.dispatch)
         clock.started, weights = True, weights - ahead
