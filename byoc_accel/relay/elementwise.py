@@ -20,6 +20,7 @@ from .graph import Graph
 
 MAX_OPS = 12
 _POINTS = np.concatenate([np.arange(-240, 241) / 20.0, [-40.0, -25.0, 25.0, 40.0]])
+_FAR = np.array([-1e9, -1e6, -1e3, -100.0, 100.0, 1e3, 1e6, 1e9])  # where some ways to write a function overflow
 _TOLERANCE = 1e-5  # relative; constants such as 1/6 are float32
 
 _erf = np.frompyfunc(math.erf, 1, 1)
@@ -31,7 +32,7 @@ OPS: dict[str, Callable[..., np.ndarray]] = {
 ATTRIBUTE_OPS: dict[str, Callable[[np.ndarray, tvm.ir.Attrs], np.ndarray]] = {
     "clip": lambda x, a: np.clip(x, float(a.a_min), float(a.a_max)),
     "nn.leaky_relu": lambda x, a: np.where(x > 0, x, float(a.alpha) * x)}
-_JOINS = ("multiply", "divide", "add", "subtract", "maximum", "qnn.add", "qnn.mul", "qnn.subtract")
+_JOINS = ("multiply", "divide", "add", "subtract", "maximum", "minimum", "qnn.add", "qnn.mul", "qnn.subtract")
 _FLOAT_OPS = frozenset({*OPS, *ATTRIBUTE_OPS})
 
 
@@ -142,20 +143,28 @@ def _evaluate(graph: Graph, root: int, nodes: tuple[int, ...], x: np.ndarray,
 
 def _recognise(function: Callable[[np.ndarray], np.ndarray | None]) -> tuple[str, tuple[float, ...]] | None:
     """Name and arguments of a table function with the same values, or None."""
-    y = function(_POINTS)
-    if y is None or not np.isfinite(y).all():
+    y, far = function(_POINTS), function(_FAR)
+    if y is None or far is None or not np.isfinite(y).all():
         return None
     names, table = _plain_functions()
     equal = (np.abs(y - table) <= _TOLERANCE * np.maximum(1.0, np.abs(table))).all(axis=1)
-    if equal.any():
-        return names[int(equal.argmax())], ()
     minus_one, zero, one = (float(y[_POINTS == x][0]) for x in (-1.0, 0.0, 1.0))
-    for name, args in (("leaky_relu", (-minus_one,)), ("elu", (minus_one / math.expm1(-1.0),)),
-                       ("clip", (float(y.min()), float(y.max()))), ("affine", (one - zero, zero))):
-        reference = functions.evaluate(name, args, _POINTS)
-        if (np.abs(y - reference) <= _TOLERANCE * np.maximum(1.0, np.abs(reference))).all():
+    low, high = float(far[0]), float(far[-1])
+    clip = -math.inf if low == _FAR[0] else low, math.inf if high == _FAR[-1] else high
+    known = [(name, ()) for name, same in zip(names, equal) if same]
+    for name, args in (*known, ("leaky_relu", (-minus_one,)), ("elu", (minus_one / math.expm1(-1.0),)), ("clip", clip),
+                       ("affine", (one - zero, zero))):
+        if not np.isnan(args).any() and _same(y, name, args, _POINTS) and _same(far, name, args, _FAR):
             return name, args
     return None
+
+
+def _same(y: np.ndarray, name: str, args: tuple[float, ...], points: np.ndarray) -> bool:
+    """Whether y are the values of a table function at those `points` where they are finite."""
+    reference = functions.evaluate(name, args, points)
+    with np.errstate(all="ignore"):
+        near = np.abs(y - reference) <= _TOLERANCE * np.maximum(1.0, np.abs(reference))
+    return bool((near | ~np.isfinite(y)).all())
 
 
 @functools.cache

@@ -271,6 +271,22 @@ class TestAdd:
 
 
 class TestElementwise:
+    @pytest.mark.parametrize("form,function,args", [
+        ("maximum", "clip", (0.5, np.inf)), ("minimum", "clip", (-np.inf, 50.0)), ("both", "clip", (0.0, 100.0)),
+        ("relu", "relu", ())])
+    def test_bounds_far_from_zero(self, form: str, function: str, args: tuple[float, ...]) -> None:
+        """A clamp is told from relu by its value far outside of the usual range too."""
+        y = conv(float_input(1, 4, 5, 5))
+        y = {"maximum": lambda: relay.maximum(y, const(0.5, "float32")),
+             "minimum": lambda: relay.minimum(const(50.0, "float32"), y),
+             "both": lambda: relay.minimum(relay.maximum(y, const(0.0, "float32")), const(100.0, "float32")),
+             "relu": lambda: relay.maximum(y, const(0.0, "float32"))}[form]()
+        imported = check_region(module(y))
+        assert (imported.region.nodes[1].function, imported.region.nodes[1].args) == (function, args)
+        scaled = {"x": random_inputs(module(y))["x"] * 1000}
+        (found,), (expected,) = run_imported(imported, [scaled["x"]]), run(module(y), scaled)
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-2)
+
     @pytest.mark.parametrize("function", ["relu", "clip", "leaky_relu", "sigmoid", "tanh", "swish", "hard_swish",
                                           "hard_sigmoid"])
     def test_float_functions(self, function: str) -> None:
