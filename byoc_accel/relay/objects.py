@@ -29,7 +29,8 @@ class Region:
 
     def __init__(self, symbol: str, image: bytes, archive: Path):
         glue.check_region(symbol, image)
-        self.symbol, self.image, self.archive = symbol, image, archive
+        self.symbol, self.archive = symbol, archive
+        self._image = image  # until it is in the object file
         self._object: bytes | None = None
         self._library: tvm.runtime.Module | None = None
         with _lock:
@@ -77,7 +78,8 @@ def _compile(regions: Sequence[Region]) -> None:
     def build(region: Region) -> HostError | None:
         try:
             with _scratch() as workdir:
-                region._object = glue.build_region_object(region.symbol, region.image, workdir)
+                region._object = glue.build_region_object(region.symbol, region._image, workdir)
+                region._image = b""
         except HostError as error:
             return error
         return None
