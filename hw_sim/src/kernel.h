@@ -9,6 +9,7 @@
 enum {
     WIA_KERNEL_LANES = 32,   /* largest array.rows and array.columns */
     WIA_KERNEL_COLUMNS = 32,
+    WIA_KERNEL_TILE_COLUMNS = 16,
     WIA_KERNEL_WORDS = 32,   /* bytes after the words in use that kernels may read */
     WIA_KERNEL_SLACK = 64    /* bytes after the SRAM that kernels may read (never use) */
 };
@@ -56,6 +57,9 @@ typedef struct {
     /* Codec lanes: decode a row in the lanes from `first` on into a value for every column; the 16-bit words that it
      * took, or WIA_LANES_NOT_YET. The source holds 2 * columns + WIA_KERNEL_WORDS bytes at least. NULL: none. */
     uint32_t (*lanes_row)(struct wia_lanes *lanes, uint32_t first, int8_t *values);
+    /* The same for all rows of a tile of WIA_KERNEL_TILE_COLUMNS columns at most and two rows a cycle: its groups, with
+     * the words of each, words[0] added to. live_rows: row 0 in bit 31. 2 * columns bytes a row. */
+    uint32_t (*lanes_tile)(struct wia_lanes *lanes, uint32_t rows, uint32_t live_rows, int8_t *values, uint16_t *words);
 } wia_kernel_t;
 
 extern const wia_kernel_t wia_kernel_portable;

@@ -123,7 +123,8 @@ static void dwc(const wia_pass_t *pass)
     wia_kernel_avx2.dwc(pass); /* one byte per column and tap: quads would need transposed activations */
 }
 
-const wia_kernel_t wia_kernel_avx512 = {"avx512", conv, dwc, wia_post_avx2, wia_lanes_row_avx512};
+const wia_kernel_t wia_kernel_avx512 = {"avx512", conv, dwc, wia_post_avx2, wia_lanes_row_avx512,
+                                        wia_lanes_tile_avx512};
 
 #else
 typedef int wia_kernel_avx512_not_here; /* ISO C forbids an empty file */

@@ -330,18 +330,11 @@ static uint32_t decode_row(wia_lanes_t *lanes, uint32_t parity, int8_t *values)
     return decode_any_row(lanes, first, values);
 }
 
-uint32_t wia_lanes_tile(wia_lanes_t *lanes, uint32_t rows, int8_t *values, uint16_t *words)
+/* Rows of a tile in groups, of which there are some; words[0] is added to. */
+static uint32_t decode_rows(wia_lanes_t *lanes, uint32_t rows, uint32_t live, int8_t *values, uint16_t *words)
 {
-    uint32_t asked = 0u, live, row, parity = 0u, groups = 0u;
+    uint32_t asked = words[0], row, parity = 0u, groups = 0u;
 
-    if (lanes->first)
-        asked = read_columns(lanes);
-    lanes->first = false;
-    live = read_rows(lanes, rows, &asked);
-    lanes->tile = (lanes->tile + 1u) % WIA_LANES_SLOTS;
-    words[0] = (uint16_t)asked;
-    if (live == 0u)
-        return 0u;
     for (row = 0; row < rows; row++, values += lanes->columns) {
         if ((live << row & 0x80000000u) == 0u) {
             memset(values, 0, lanes->columns);
@@ -356,6 +349,27 @@ uint32_t wia_lanes_tile(wia_lanes_t *lanes, uint32_t rows, int8_t *values, uint1
         }
     }
     return groups + (parity != 0u);
+}
+
+uint32_t wia_lanes_tile(wia_lanes_t *lanes, uint32_t rows, int8_t *values, uint16_t *words)
+{
+    uint32_t asked = 0u, live, groups;
+
+    if (lanes->first)
+        asked = read_columns(lanes);
+    lanes->first = false;
+    live = read_rows(lanes, rows, &asked);
+    lanes->tile = (lanes->tile + 1u) % WIA_LANES_SLOTS;
+    words[0] = (uint16_t)asked;
+    if (live == 0u)
+        return 0u;
+    if (lanes->kernel->lanes_tile != NULL && lanes->columns <= WIA_KERNEL_TILE_COLUMNS && lanes->rows_per_cycle == 2u &&
+        (size_t)(lanes->source.end - lanes->source.at) >= 2u * rows * lanes->columns + WIA_KERNEL_WORDS) {
+        groups = lanes->kernel->lanes_tile(lanes, rows, live, values, words);
+        if (groups != WIA_LANES_NOT_YET)
+            return groups;
+    }
+    return decode_rows(lanes, rows, live, values, words);
 }
 
 bool wia_lanes_end(wia_lanes_t *lanes)

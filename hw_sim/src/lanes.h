@@ -113,10 +113,11 @@ uint32_t wia_lanes_tile(wia_lanes_t *lanes, uint32_t rows, int8_t *values, uint1
 /* After the last tile. Result: the payload is one that an encoder can make. */
 bool wia_lanes_end(wia_lanes_t *lanes);
 
-/* wia_kernel_t.lanes_row of the processors that have one. */
+/* wia_kernel_t.lanes_row and lanes_tile of the processors that have one. */
 #if defined(__x86_64__) || defined(__i386__)
 uint32_t wia_lanes_row_avx2(wia_lanes_t *lanes, uint32_t first, int8_t *values);
 uint32_t wia_lanes_row_avx512(wia_lanes_t *lanes, uint32_t first, int8_t *values);
+uint32_t wia_lanes_tile_avx512(wia_lanes_t *lanes, uint32_t rows, uint32_t live_rows, int8_t *values, uint16_t *words);
 #endif
 
 #endif
