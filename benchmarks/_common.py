@@ -141,10 +141,11 @@ def seconds(action: Callable[[], Result]) -> tuple[float, Result]:
 
 def best_seconds(action: Callable[[], object], budget_s: float = 0.5, least: int = 3) -> float:
     """Shortest of at least `least` calls, and of as many as the budget allows."""
-    times: list[float] = []
-    while len(times) < least or sum(times) < budget_s:
-        times.append(seconds(action)[0])
-    return min(times)
+    best, spent, count = float("inf"), 0.0, 0
+    while count < least or spent < budget_s:
+        taken = seconds(action)[0]
+        best, spent, count = min(best, taken), spent + taken, count + 1
+    return best
 
 
 def regions_of(module: tvm.IRModule) -> list[Imported]:

@@ -201,6 +201,15 @@ def _block(layers: Layers, x: Value, channels: int, stride: int, bottleneck: boo
     return layers.add(y, x if same else layers.conv(x, out, 1, stride, relu=False), relu=True)
 
 
+def resnet8(layers: Layers, size: int = 32, width: int = 16) -> Network:
+    """The residual network of MLPerf Tiny: three stages of one block each, 10 classes."""
+    data = layers.input(size)
+    x = layers.conv(data, width, 3)
+    for stage in range(3):
+        x = _block(layers, x, width << stage, 1 + (stage > 0), False)
+    return network(f"resnet8_{layers.dtype}_{size}_{width}", layers, data, layers.classifier(x, 10))
+
+
 def mobilenet_v2(layers: Layers, size: int = 224, width: float = 1.0) -> Network:
     """Sandler et al. 2018 with relu instead of relu6, 1,000 classes."""
     data = layers.input(size)

@@ -49,9 +49,10 @@ NETWORKS: dict[str, Callable[[int], networks.Network]] = {
     "resnet50_int8": lambda size: networks.resnet_v1(networks.Int8(), 50, size)}
 #: Where the stages are looked up, and what a report calls them.
 STAGES = {
-    "ranges": (relay_search, "collect_ranges"), "quantize": (relay_search, "quantize"), "prune": (pipeline, "prune"),
-    "schedule": (pipeline, "schedule"), "emit": (pipeline, "emit"), "verify_program": (pipeline, "verify_program"),
-    "pack": (pipeline, "pack"), "verify_image": (pipeline, "verify_image")}
+    "calibrate": (relay_search, "calibrate_and_quantize"), "quantize": (relay_search, "quantize"),
+    "quantize_again": (pipeline, "quantize"), "prune": (pipeline, "prune"), "schedule": (pipeline, "schedule"),
+    "emit": (pipeline, "emit"), "verify_program": (pipeline, "verify_program"), "pack": (pipeline, "pack"),
+    "verify_image": (pipeline, "verify_image")}
 
 
 @contextmanager

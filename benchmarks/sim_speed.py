@@ -1,0 +1,170 @@
+"""Simulation speed: every kernel, with and without arithmetic, beside a plain C loop and TVM's own int8 run.
+
+    python benchmarks/sim_speed.py [--json FILE] [--networks NAME ...]
+
+All on one thread and in one run. Full: results and cycles. Counts: the same cycles without arithmetic. Functional:
+results alone. A machine keeps what it learned of a program, so its first run and later ones differ. The plain C loop
+(gcc -O3) computes the int32 sums of the same convolutions and nothing else; TVM's run is the llvm build of the same
+quantized network, whose output bytes must be those of the simulator.
+"""
+from __future__ import annotations
+
+import os
+
+os.environ["TVM_NUM_THREADS"] = "1"  # before TVM is imported
+
+import ctypes  # noqa: E402
+import subprocess  # noqa: E402
+import tempfile  # noqa: E402
+from collections.abc import Callable  # noqa: E402
+from functools import partial  # noqa: E402
+from pathlib import Path  # noqa: E402
+from typing import Any  # noqa: E402
+
+import _networks as networks  # noqa: E402
+import numpy as np  # noqa: E402
+import tvm  # noqa: E402
+from _common import (  # noqa: E402
+    best_seconds,
+    host_build,
+    options,
+    progress,
+    regions_of,
+    seconds,
+    table,
+    write_json,
+)
+from tvm.contrib import graph_executor  # noqa: E402
+
+from byoc_accel.compile import compile_region  # noqa: E402
+from byoc_accel.emit.program import Program  # noqa: E402
+from byoc_accel.relay import partition  # noqa: E402
+from byoc_accel.sim import Machine, kernels  # noqa: E402
+from byoc_accel.target import Target  # noqa: E402
+
+NETWORKS: dict[str, Callable[[], networks.Network]] = {
+    "resnet8": lambda: networks.resnet8(networks.Int8()),
+    "resnet50": lambda: networks.resnet_v1(networks.Int8(), 50),
+    "tiny": lambda: networks.resnet8(networks.Int8(), 8, 8)}
+DEFAULT = ("resnet8", "resnet50")
+MODES = ("full", "counts", "functional")
+PLAIN_C = """
+#include <stddef.h>
+#include <stdint.h>
+/* NHWC x, (kh, kw, ic, oc) weights, int32 sums; x is padded already. */
+void conv(const int8_t *restrict x, const int8_t *restrict w, int32_t *restrict y, int width, int oh, int ow, int ic,
+          int oc, int kh, int kw, int stride)
+{
+    for (int v = 0; v < oh; v++)
+        for (int u = 0; u < ow; u++) {
+            int32_t *restrict acc = y + ((size_t)v * ow + u) * oc;
+            for (int o = 0; o < oc; o++) acc[o] = 0;
+            for (int b = 0; b < kh; b++)
+                for (int a = 0; a < kw; a++)
+                    for (int i = 0; i < ic; i++) {
+                        int32_t value = x[((size_t)(v * stride + b) * width + u * stride + a) * ic + i];
+                        const int8_t *restrict row = w + ((size_t)(b * kw + a) * ic + i) * oc;
+                        for (int o = 0; o < oc; o++) acc[o] += value * row[o];
+                    }
+        }
+}
+"""
+
+
+def plain_c(folder: Path) -> Any:
+    """The C loop, compiled for this machine."""
+    source, library = folder / "conv.c", folder / "conv.so"
+    source.write_text(PLAIN_C, encoding="utf-8")
+    subprocess.run(["gcc", "-O3", "-march=native", "-shared", "-fPIC", str(source), "-o", str(library)], check=True)
+    return ctypes.CDLL(str(library)).conv
+
+
+def plain_c_seconds(conv: Any, region: Any) -> tuple[float, int]:
+    """Seconds of all ordinary convolutions of `region`, and their multiply-accumulates."""
+    shapes = {t.name: t.shape for t in region.tensors}
+    total_s, macs = 0.0, 0
+    rng = np.random.default_rng(0)
+    for node in (n for n in region.nodes if hasattr(n, "weight") and n.groups == 1):
+        oc, kh, kw, ic = node.weight.shape
+        _, height, width, _ = shapes[node.x]
+        _, oh, ow, _ = shapes[node.y]
+        top, left, bottom, right = node.padding
+        x = rng.integers(-128, 128, (height + top + bottom, width + left + right, ic)).astype(np.int8)
+        w, y = np.ascontiguousarray(node.weight.transpose(1, 2, 3, 0)), np.empty((oh, ow, oc), np.int32)
+        pointers = [ctypes.c_void_p(a.ctypes.data) for a in (x, w, y)]
+        total_s += best_seconds(lambda p=pointers, n=(x.shape[1], oh, ow, ic, oc, kh, kw, node.stride[0]): conv(*p, *n),
+                                budget_s=0.0, least=1)
+        macs += oh * ow * node.weight.size
+    return total_s, macs
+
+
+def simulated(program: Program, target: Target, data: np.ndarray) -> tuple[list[dict[str, Any]], np.ndarray]:
+    """A row per kernel and mode, and the output of the last full run."""
+    macs, rows, output = sum(layer.macs for layer in program.layers), [], None
+    cycles: set[int] = set()
+    for kernel in kernels():
+        for mode in MODES:
+            progress(f"{program.name}: {kernel}, {mode}")
+            machine = Machine(target, mode=mode, kernel=kernel)
+            buffers = [data.reshape(-1) if b.kind == "input" else np.zeros(b.bytes, np.int8) for b in program.buffers]
+            action = partial(machine.run, program.code, buffers, [b.kind != "input" for b in program.buffers])
+            first_s, result = seconds(action)
+            run_s = best_seconds(action)
+            if mode != "functional":
+                cycles.add(result.cycles)
+            rows.append({"kernel": kernel, "mode": mode, "first_s": first_s, "seconds": run_s,
+                         "gmac_per_s": macs / run_s / 1e9})
+            if mode == "full":
+                output = next(b for b, info in zip(buffers, program.buffers) if info.kind == "output")
+    if len(cycles) != 1:
+        raise SystemExit(f"{program.name}: kernels or modes differ in cycles: {sorted(cycles)}")
+    progress("")
+    return rows, output
+
+
+def measure(name: str, conv: Any) -> list[dict[str, Any]]:
+    network = NETWORKS[name]()
+    data = network.sample()["data"]
+    (imported,) = regions_of(partition(network.module, name=name)[0])
+    image = compile_region(imported.region, imported.target, scale=imported.scale)
+    rows, output = simulated(image.program, imported.target, data)
+    macs = sum(layer.macs for layer in image.program.layers)
+    progress(f"{name}: plain C")
+    c_s, c_macs = plain_c_seconds(conv, imported.region)
+    progress(f"{name}: TVM's own build")
+    executor = graph_executor.GraphModule(host_build(network.module)["default"](tvm.cpu()))
+    executor.set_input("data", data)
+    tvm_s = best_seconds(executor.run)
+    expected = executor.get_output(0).numpy().reshape(-1)
+    progress("")
+    rows.append({"kernel": "plain C", "mode": "sums", "first_s": c_s, "seconds": c_s, "gmac_per_s": c_macs / c_s / 1e9})
+    rows.append({"kernel": "TVM llvm", "mode": "int8", "first_s": tvm_s, "seconds": tvm_s,
+                 "gmac_per_s": macs / tvm_s / 1e9})
+    counts = {r["kernel"]: r for r in rows if r["mode"] == "counts"}
+    return [{"network": name, "macs": macs, **r, "to_tvm": r["seconds"] / tvm_s,
+             **{f"counts_speedup_{which}": r[key] / counts[r["kernel"]][key] if r["mode"] == "full" else None
+                for which, key in (("first", "first_s"), ("again", "seconds"))},
+             "equal_to_tvm": bool(np.array_equal(output, expected))} for r in rows]
+
+
+def main() -> None:
+    parser = options(__doc__)
+    parser.add_argument("--networks", nargs="+", choices=list(NETWORKS), default=list(DEFAULT), metavar="NAME",
+                        help="only these; one or more of " + ", ".join(NETWORKS))
+    args = parser.parse_args()
+    rows: list[dict[str, Any]] = []
+    with tempfile.TemporaryDirectory() as folder:
+        conv = plain_c(Path(folder))
+        for name in args.networks:
+            found = measure(name, conv)
+            rows += found
+            table([(f"{r['network']}, {r['kernel']}, {r['mode']}", r["first_s"] * 1e3, r["seconds"] * 1e3,
+                    r["gmac_per_s"], r["to_tvm"], r["counts_speedup_first"] or "-", r["counts_speedup_again"] or "-")
+                   for r in found],
+                  ("run", "first ms", "ms", "GMAC/s", "to TVM", "to counts, first", "to counts, again"))
+            print(f"{name}: output bytes equal to TVM's: {found[0]['equal_to_tvm']}")
+    write_json(args.json, {"rows": rows})
+
+
+if __name__ == "__main__":
+    main()
