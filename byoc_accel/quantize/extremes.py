@@ -8,32 +8,30 @@ import numpy as np
 from ..region.region import Add, Conv2d, ConvTranspose2d, Node, Unary
 
 EULER_GAMMA = 0.5772156649015329
+FLOAT32_MAX = float(np.finfo(np.float32).max)
 
 
-def extreme_range(lows: np.ndarray, highs: np.ndarray, count: float) -> tuple[float, float]:
+def extreme_range(lows: np.ndarray, highs: np.ndarray, count: float) -> tuple[np.ndarray, np.ndarray]:
     """The range that about one of `count` samples leaves at each end.
 
-    lows and highs: minimum and maximum of every sample, float64 (N,). Maxima of many values follow Gumbel's
-    distribution, whose width is sigma sqrt(6) / pi, so that one of `count` samples lies above
+    lows and highs: minimum and maximum of every sample, float64 (N,) for one range or (N, C) for C of them. Maxima of
+    many values follow Gumbel's distribution, of width sigma sqrt(6) / pi, so that one of `count` samples lies above
     mean + sigma sqrt(6) / pi * (ln count - 0.5772) (E. J. Gumbel, "Statistics of Extremes", 1958, chapter 6). A bound
     is never inside of what was measured, and stays there where two samples or more reach it exactly: that is a limit
     of the values (relu's 0, the 255 of images) and not chance. One sample alone shows no deviation.
     """
-    low, high = float(lows.min()), float(highs.max())
-    if len(lows) < 2:
-        return low, high
+    return 0.0 - _extreme(-lows, count), _extreme(highs, count)  # no -0.0
+
+
+def _extreme(highs: np.ndarray, count: float) -> np.ndarray:
+    high = highs.max(0)
+    if len(highs) < 2:
+        return high
     reach = (math.log(count) - EULER_GAMMA) * math.sqrt(6.0) / math.pi
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-        if np.count_nonzero(highs == high) == 1:
-            high = _finite(max(high, float(highs.mean() + reach * highs.std(ddof=1))), high)
-        if np.count_nonzero(lows == low) == 1:
-            low = _finite(min(low, float(lows.mean() - reach * lows.std(ddof=1))), low)
-    return low, high
-
-
-def _finite(estimate: float, measured: float) -> float:
-    """The estimate, or what was measured where float32 cannot hold the estimate."""
-    return estimate if abs(estimate) <= float(np.finfo(np.float32).max) / 4 else measured
+        estimate = np.maximum(highs.mean(0) + reach * highs.std(0, ddof=1), high)
+    chance = np.count_nonzero(highs == high, 0) == 1
+    return np.where(chance & (np.abs(estimate) <= FLOAT32_MAX / 4), estimate, high)[()]
 
 
 def attainable(node: Node) -> tuple[float, float]:

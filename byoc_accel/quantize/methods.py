@@ -12,13 +12,14 @@ DEFAULT_RANGES = "extreme:200"
 
 @dataclass(frozen=True)
 class Method:
-    """ranges: a method of `activations.collect_ranges`. correct_bias: see `bias`.
+    """ranges: a method of `activations.collect_ranges`. correct_bias: see `bias`. equalize: see `equalize`.
 
     Raises QuantizeError for an unknown method.
     """
 
     ranges: str = DEFAULT_RANGES
     correct_bias: bool = True
+    equalize: bool = False
 
     def __post_init__(self) -> None:
         parse_ranges(self.ranges)

@@ -12,6 +12,7 @@ from ..region.interpret import interpret as interpret_region
 from ..region.region import Region
 from . import fixedpoint
 from .calibration import DeviceSample, stacked
+from .equalize import Factors
 from .interpret import interpret
 from .qregion import QRegion
 
@@ -72,9 +73,12 @@ def unmeasured(qregion: QRegion, mode: str, source: str) -> QuantReport:
     return QuantReport(qregion.name, mode, source, 0, layers)
 
 
-def measured(region: Region, qregion: QRegion, samples: Sequence[DeviceSample], mode: str,
-             source: str) -> QuantReport:
-    """Compare every layer of `qregion` with the float `region` it was made from, on the first samples."""
+def measured(region: Region, qregion: QRegion, samples: Sequence[DeviceSample], mode: str, source: str,
+             factors: Factors) -> QuantReport:
+    """Compare every layer of `qregion` with the float `region` it was made from, on the first samples.
+
+    factors: of `equalize`, which the tensors of `qregion` have and those of `region` do not.
+    """
     samples = samples[:REPORT_SAMPLES]
     tensors = qregion.by_name()
     sums = {node.y: np.zeros(4) for node in qregion.nodes}  # signal, noise, values at the limits, values
@@ -85,7 +89,8 @@ def measured(region: Region, qregion: QRegion, samples: Sequence[DeviceSample], 
         values = interpret(qregion, quantized)
         for name, total in sums.items():
             real = reference[name].astype(np.float64)
-            noise = real - tensors[name].scale * (values[name].astype(np.float64) - tensors[name].zero_point)
+            found = tensors[name].scale * (values[name].astype(np.float64) - tensors[name].zero_point)
+            noise = real - found / factors.get(name, 1.0)
             limits = np.count_nonzero((values[name] == -128) | (values[name] == 127))
             with np.errstate(under="ignore"):
                 total += np.square(real).sum(), np.square(noise).sum(), limits, real.size

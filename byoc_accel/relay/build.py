@@ -26,7 +26,8 @@ from .report import PartitionReport
 
 def build_model(path: str | Path, *, target: str | Target = "reference",
                 calibration: Mapping[str, np.ndarray] | None = None, scale: str = "multiplier",
-                rounding: str = "tvm", ranges: str = DEFAULT_RANGES, correct_bias: bool = True, out: str | Path,
+                rounding: str = "tvm", ranges: str = DEFAULT_RANGES, correct_bias: bool = True,
+                equalize: bool = False, out: str | Path,
                 progress: Callable[[str], None] = lambda text: None) -> PartitionReport:
     """Compile the model in `path` (.onnx, .tflite) into the library `out` (.so), with a model record at its end.
 
@@ -40,7 +41,8 @@ def build_model(path: str | Path, *, target: str | Target = "reference",
     samples = None if calibration is None else split(calibration, model.inputs, "calibration").inputs
     progress("partitioning and compiling regions")
     module, report = partition(model.module, model.params, target=target, calibration=samples, scale=scale,
-                               rounding=rounding, ranges=ranges, correct_bias=correct_bias, name=model.name)
+                               rounding=rounding, ranges=ranges, correct_bias=correct_bias, equalize=equalize,
+                               name=model.name)
     progress("building the rest with TVM")
     try:
         with _quiet(), tvm.transform.PassContext(opt_level=3):

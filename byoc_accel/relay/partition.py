@@ -37,21 +37,21 @@ class _Named:
 def partition(mod: tvm.IRModule, params: Mapping[str, object] | None = None, *, target: str | Target = "reference",
               calibration: Iterable[Mapping[str, np.ndarray]] | None = None, scale: str = "multiplier",
               rounding: str = "tvm", ranges: str = DEFAULT_RANGES, correct_bias: bool = True,
-              name: str = "model") -> tuple[tvm.IRModule, PartitionReport]:
+              equalize: bool = False, name: str = "model") -> tuple[tvm.IRModule, PartitionReport]:
     """Move everything that `target` can compute into external functions; build the result with relay.build.
 
     params: values of main's parameters, bound as constants. calibration: dicts of model inputs in the host's
     layout, for float models; without it activation ranges come from noise, with a CalibrationWarning. scale:
     "multiplier" or "fixed_point". rounding: "tvm" for TVM's own results of quantized ops, "tflite" for those of
-    TFLite's reference kernels. ranges and correct_bias: how float models are calibrated, a method of
-    quantize.activations.collect_ranges and quantize.bias (docs/numerics.md has the formulas). name: of the
-    model, part of every symbol. A module without anything to offload comes back as it is, with its parameters bound;
-    so does one that was partitioned already.
+    TFLite's reference kernels. ranges, correct_bias and equalize: how float models are calibrated, a method of
+    quantize.activations.collect_ranges, quantize.bias and quantize.equalize (docs/accuracy.md has what each gains).
+    name: of the model, part of every symbol. A module without anything to offload comes back as it is, with its
+    parameters bound; so does one that was partitioned already.
 
     Raises ModelError (no usable module), TargetError, QuantizeError (weights or calibration inputs that are not
     finite, calibration inputs that do not fit the model), HostError.
     """
-    options = Options(load_target(target), scale, rounding, method=Method(ranges, correct_bias))
+    options = Options(load_target(target), scale, rounding, method=Method(ranges, correct_bias, equalize))
     module = prepare(mod, params)
     roots = sorted(var.name_hint for var, function in module.functions.items() if is_plain(function))
     found = [find_regions(module, root, options, calibration if root == "main" else None) for root in roots]
