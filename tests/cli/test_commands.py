@@ -98,7 +98,8 @@ def test_report_json(library: Path, image: Image, capsys: pytest.CaptureFixture[
     for layer in region["layers"]:
         by_kind = layer["program_bytes_by_kind"]
         assert sum(by_kind.values()) == layer["program_bytes"]
-        assert by_kind["weights"] + by_kind["weight_tables"] == layer["weight_bytes"]
+        stream = ("weights", "weight_tables", "weight_headers")
+        assert sum(by_kind[kind] for kind in stream) == layer["weight_bytes"]
 
 
 def test_report_counts_shared_programs_per_call(image: Image, tmp_path: Path,
