@@ -66,7 +66,7 @@ def _by_input(arrays: Mapping[str, np.ndarray], inputs: Mapping[str, TensorInfo]
     missing = [name for name in inputs if name not in arrays]
     unknown = [name for name in arrays if name not in inputs]
     if missing or unknown:
-        raise ModelError(f"{where}: holds {_names(arrays)}, the model's inputs are {_names(inputs)}")
+        raise ModelError(f"{where}: holds {_names(arrays)}, the model's inputs are {_expected(inputs)}")
     return {name: arrays[name] for name in inputs}
 
 
@@ -98,6 +98,10 @@ def _convert(name: str, array: np.ndarray, dtype: str, where: str) -> np.ndarray
 
 def _names(names: Mapping[str, object]) -> str:
     return ", ".join(map(repr, names)) or "nothing"
+
+
+def _expected(inputs: Mapping[str, TensorInfo]) -> str:
+    return ", ".join(f"{name!r} {info.dtype} {list(info.shape)}" for name, info in inputs.items())
 
 
 def _first_line(error: Exception) -> str:

@@ -17,9 +17,9 @@ from ..region.interpret import interpret as interpret_region
 from ..region.ports import to_device, to_host
 from ..region.region import INT8, Port, Region
 from . import host
-from .functions import rebuild
 from .graph import Graph, tensor_type
 from .regions import Group
+from .rewrite import rebuild
 
 Sample = dict[str, np.ndarray]
 

@@ -12,6 +12,7 @@ from ..errors import HostError
 from .constants import ConstantEvaluator
 from .graph import Graph, copy_call, key, operands, postorder
 from .regions import Group
+from .rewrite import rebuild
 
 COMPILER = "byoc_accel"
 
@@ -108,14 +109,3 @@ def call_regions(function: relay.Function, graph: Graph, groups: Sequence[Group]
         copies[index] = call if single else relay.TupleGetItem(call, group.outputs.index(index))
     return relay.Function(function.params, copies[graph.result], function.ret_type, function.type_params,
                           function.attrs, function.span)
-
-
-def rebuild(expr: relay.Expr, inputs: list[relay.Expr]) -> relay.Expr:
-    """`expr` on other operands, `expr` itself when they are the same."""
-    if all(a.same_as(b) for a, b in zip(inputs, operands(expr))):
-        return expr
-    if isinstance(expr, relay.Call):
-        return relay.Call(expr.op, inputs, expr.attrs, expr.type_args, expr.span)
-    if isinstance(expr, relay.Tuple):
-        return relay.Tuple(inputs, expr.span)
-    return relay.TupleGetItem(inputs[0], expr.index, expr.span)

@@ -12,6 +12,7 @@ from .elementwise import Cluster, find_clusters
 from .extract import candidate as extract
 from .extractor import ONLY_WITH_LAYER, Extractor
 from .graph import Graph
+from .integer import refusal
 from .patterns import BY_ANCHOR, CLUSTER, FUSED_ONLY, Match, Matcher
 from .tables import find_tables
 
@@ -115,8 +116,7 @@ def _fake_quantized(graph: Graph, match: Match, candidate: Candidate) -> str | N
         graph.nodes[u].op == "qnn.quantize" for u in graph.uses[match.result])
     if not between or not isinstance(candidate, ANCHORS):
         return None
-    return ("it stands between dequantize and quantize; run relay.transform.FakeQuantizationToInteger first, which "
-            "makes it an integer layer")
+    return f"it stands between dequantize and quantize, so that it is no float layer: {refusal(graph, match.anchor)}"
 
 
 def _no_pattern(extractor: Extractor, index: int) -> str:

@@ -45,6 +45,8 @@ def _onnx(path: Path) -> tuple[tvm.IRModule, dict[str, tvm.nd.NDArray]]:
     import onnx
     from google.protobuf.message import DecodeError
 
+    from .onnx_graph import importable
+
     try:
         model = onnx.load(str(path))
         onnx.checker.check_model(model)
@@ -52,10 +54,11 @@ def _onnx(path: Path) -> tuple[tvm.IRModule, dict[str, tvm.nd.NDArray]]:
         raise ModelError(f"{path}: no valid ONNX model ({_reason(error)}); export it again") from error
     weights = {tensor.name for tensor in model.graph.initializer}
     shapes = {value.name: _onnx_shape(path, value) for value in model.graph.input if value.name not in weights}
+    model = importable(model, shapes, str(path))
     # The importer meets arbitrary graphs and raises whatever Python raises there.
     try:
         module, params = relay.frontend.from_onnx(model, shapes, freeze_params=True)
-        return _integer(relay.transform.InferType()(module)), params
+        return relay.transform.InferType()(module), params
     except Exception as error:
         raise ModelError(f"{path}: TVM cannot import it ({_reason(error)}); replace that op") from error
 
@@ -82,18 +85,6 @@ def _tflite(path: Path) -> tuple[tvm.IRModule, dict[str, tvm.nd.NDArray]]:
     except Exception as error:
         raise ModelError(f"{path}: TVM cannot import it ({_reason(error)}); convert it again, or replace that "
                          "op") from error
-
-
-def _integer(module: tvm.IRModule) -> tvm.IRModule:
-    """Ops between dequantize and quantize become integer ops; graphs without such stay as they are."""
-    found: list[str] = []
-    relay.analysis.post_order_visit(
-        module["main"], lambda e: found.append(e.op.name)
-        if isinstance(e, relay.Call) and isinstance(e.op, tvm.ir.Op) and e.op.name == "qnn.dequantize" else None)
-    if not found:
-        return module
-    module = relay.transform.FoldConstant()(module)
-    return relay.transform.InferType()(relay.transform.FakeQuantizationToInteger()(module))
 
 
 def _reason(error: Exception) -> str:

@@ -48,6 +48,9 @@ def partition(mod: tvm.IRModule, params: Mapping[str, object] | None = None, *, 
     name: of the model, part of every symbol. A module without anything to offload comes back as it is, with its
     parameters bound; so does one that was partitioned already.
 
+    Layers between dequantize and quantize (ONNX QDQ) become integer layers through FakeQuantizationToInteger, uint8
+    becomes int8 (docs/numerics.md).
+
     Raises ModelError (no usable module), TargetError, QuantizeError (weights or calibration inputs that are not
     finite, calibration inputs that do not fit the model), HostError.
     """

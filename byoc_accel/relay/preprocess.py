@@ -1,20 +1,26 @@
 """Module and parameters -> one typed module without free parameters, as the matcher wants it."""
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import tvm
 from tvm import relay
 
 from ..errors import ModelError
+from .clamps import move_clamps
 from .composites import dissolve
+from .integer import to_integer
+from .pads import fold_pads
+from .unsigned import to_signed
 
 
 def prepare(mod: tvm.IRModule, params: Mapping[str, object] | None) -> tvm.IRModule:
     """Bind parameters, inline plain functions, simplify inference-only ops (batch norm, dropout), infer types.
 
-    `mod` is not changed. External functions of an earlier partition stay. Raises ModelError.
+    Quantized graphs get their integer form (`integer`), int8 for uint8 (`unsigned`) and clamps where the patterns
+    look for them (`clamps`); pools get their padding (`pads`). `mod` is not changed. External functions of an earlier
+    partition stay. Raises ModelError.
     """
     if not isinstance(mod, tvm.IRModule):
         raise ModelError(f"a {type(mod).__name__} is no module; give a tvm.IRModule, as relay.frontend returns it")
@@ -25,7 +31,10 @@ def prepare(mod: tvm.IRModule, params: Mapping[str, object] | None) -> tvm.IRMod
         mod["main"] = bind(mod["main"], params or {})
         mod = _dissolve(_inline(_graph_normal_form(mod)))
         mod = relay.transform.SimplifyInference()(relay.transform.InferType()(mod))
-        return relay.transform.InferType()(mod)
+        mod = to_integer(relay.transform.InferType()(mod), is_plain)
+        for change in (to_signed, move_clamps, fold_pads):
+            mod = _change(mod, change)
+        return mod
     except tvm.TVMError as error:
         raise ModelError(f"the module does not type-check: {_reason(error)}") from error
 
@@ -89,6 +98,15 @@ def _exact(name: str, array: np.ndarray, dtype: str) -> np.ndarray:
         raise ModelError(f"parameter {name!r} is {array.dtype}, the model's variable {dtype}, and {array[index]!r} at "
                          f"{list(index)} is not exact in it; convert the parameters")
     return converted
+
+
+def _change(mod: tvm.IRModule, change: Callable[[relay.Function], relay.Function]) -> tvm.IRModule:
+    """`mod` with every plain function changed, and typed again if any is another one."""
+    changed = {var: change(f) for var, f in mod.functions.items() if is_plain(f)}
+    if all(f.same_as(mod[var]) for var, f in changed.items()):
+        return mod
+    result = tvm.IRModule({**mod.functions, **changed}, mod.type_definitions, attrs=mod.attrs)
+    return relay.transform.InferType()(result)
 
 
 def _graph_normal_form(mod: tvm.IRModule) -> tvm.IRModule:

@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Set
 from dataclasses import dataclass
 
+import tvm
+from tvm import relay
+
 from ..support.candidate import (
     BoundaryCandidate,
     ConcatCandidate,
@@ -21,7 +24,9 @@ from ..support.candidate import (
 from .graph import Graph
 from .layers import Layer, Layers
 
+MAX_FUSIBLE_PATTERN = 3  # elementwise, broadcast, injective, reduction (tvm::relay::OpPatternKind)
 NO_ANCHOR = "no convolution, dense or pooling layer beside it; alone it is better left to the host"
+FUSED = "TVM fuses it with the host's float op beside it; alone it would round differently"
 PASSIVE = (ViewCandidate, UnaryCandidate, PreluCandidate, BoundaryCandidate, ConcatCandidate, PadCandidate,
            UpsampleCandidate)
 LONELY = "it stands between the region's edge and the host, with nothing to compute before it"
@@ -45,7 +50,8 @@ def group_layers(layers: Layers, cuts: Set[tuple[int, int]]) -> tuple[tuple[Grou
     dropped: dict[int, str] = {}
     while True:
         groups = _components(layers.graph, found, cuts)
-        weak = {f.result: reason for g in groups for f, reason in _weak(layers.graph, g)}
+        offloaded = {i for layer in found.values() for i in layer.match.nodes}
+        weak = {f.result: reason for g in groups for f, reason in _weak(layers.graph, g, offloaded)}
         if not weak:
             return groups, dropped
         dropped.update(weak)
@@ -97,13 +103,16 @@ def _group(graph: Graph, layers: list[Layer]) -> Group:
     return Group(tuple(layers), tuple(inputs), tuple(outputs))
 
 
-def _weak(graph: Graph, group: Group) -> list[tuple[Layer, str]]:
+def _weak(graph: Graph, group: Group, offloaded: Set[int]) -> list[tuple[Layer, str]]:
     """Layers of `group` that are better left to the host."""
     if not any(layer.is_anchor for layer in group.layers):
         return [(layer, NO_ANCHOR) for layer in group.layers]
     results, outputs = {layer.result for layer in group.layers}, set(group.outputs)
     weak: list[tuple[Layer, str]] = []
     for layer in group.layers:
+        if isinstance(layer.candidate, BoundaryCandidate) and _fused(graph, layer, offloaded):
+            weak.append((layer, FUSED))
+            continue
         if not layer.is_scale and not (isinstance(layer.candidate, PASSIVE) and layer.result in outputs):
             continue
         reads_input = results.isdisjoint(layer.operands)
@@ -112,3 +121,18 @@ def _weak(graph: Graph, group: Group) -> list[tuple[Layer, str]]:
         if reads_input or repeats_output:
             weak.append((layer, LONELY))
     return weak
+
+
+def _fused(graph: Graph, layer: Layer, offloaded: Set[int]) -> bool:
+    """Whether TVM compiles a quantize or dequantize into one loop with a host op, and simplifies the float arithmetic
+    of both together."""
+    beside = layer.operands if layer.candidate.enters else graph.uses[layer.result]
+    return any(_fusible(graph, i) for i in beside if i not in offloaded)
+
+
+def _fusible(graph: Graph, index: int) -> bool:
+    expr = graph.nodes[index].expr
+    if not isinstance(expr, relay.Call) or not isinstance(expr.op, tvm.ir.Op):
+        return False
+    pattern = expr.op.get_attr("TOpPattern")
+    return pattern is not None and int(pattern) <= MAX_FUSIBLE_PATTERN

@@ -219,6 +219,8 @@ def test_wrong_inputs_at_run_time(model: Path, samples: Path, tmp_path: Path,
     np.savez(tmp_path / "wrong.npz", x=np.ones((1, 3, 7, 8), np.float32))
     outputs = tmp_path / "out.npz"
     assert "[1, 3, 7, 8]" in fails(capsys, "run", library, "--inputs", tmp_path / "wrong.npz", "--outputs", outputs)
+    np.savez(tmp_path / "batch.npz", x=np.ones((2, 3, 8, 7), np.float32))  # larger than it was compiled for
+    assert "[2, 3, 8, 7]" in fails(capsys, "run", library, "--inputs", tmp_path / "batch.npz", "--outputs", outputs)
     assert "name the file so" in fails(capsys, "run", library, "--inputs", samples, "--outputs", tmp_path / "out.csv")
     assert not outputs.exists()
 

@@ -35,7 +35,7 @@ def test_one_stacked_sample_stays_stacked() -> None:
     ({"x": np.ones((1, 5), np.int8), "y": np.ones(2)}, "f: x has shape [1, 5], the model's input has [1, 4]"),
     ({"x": np.ones((0, 1, 4), np.int8), "y": np.ones((0, 2))}, "f: x holds no samples"),
     ({"x": np.ones((3, 1, 4), np.int8), "y": np.ones((2, 2))}, "different numbers of samples: x 3, y 2"),
-    ({"x": np.ones((1, 4), np.int8)}, "f: holds 'x', the model's inputs are 'x', 'y'"),
+    ({"x": np.ones((1, 4), np.int8)}, "f: holds 'x', the model's inputs are 'x' int8 [1, 4], 'y' float32 [2]"),
     ({"x": np.full((1, 4), 200), "y": np.ones(2)}, "x has values from 200 to 200, the model's input is int8"),
     ({"x": np.ones((1, 4)), "y": np.ones(2)}, "f: x is float64, the model's input is int8"),
 ])

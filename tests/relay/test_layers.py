@@ -449,16 +449,18 @@ class TestQuantizedForms:
         (found,), (expected,) = run(part, inputs), run(mod, inputs)
         assert np.abs(found - expected).max() < 0.1 * np.abs(expected).max()
 
-    def test_fake_quantized_layers_wait_for_their_pass(self) -> None:
-        """dequantize -> float dense -> quantize: left alone, and exact after FakeQuantizationToInteger."""
+    def test_fake_quantized_layers_become_integer_layers(self) -> None:
+        """dequantize -> float dense -> quantize: exactly as after FakeQuantizationToInteger by hand."""
         x = relay.var("x", shape=(2, 6), dtype="int8")
         w = np.random.default_rng(0).integers(-127, 128, (4, 6)).astype("int8")
         y = relay.nn.dense(self.dequantize(x, 0.05, 3), self.dequantize(const(w), 0.01, 0))
         mod = module(self.quantize(y, 0.04, -7))
+        inputs = random_inputs(mod)
         part, report = ba.partition(mod)
-        assert not report.regions and "FakeQuantizationToInteger" in reason(report, "nn.dense")
+        assert len(report.regions) == 1 and not host_ops(report)
         integer = relay.transform.InferType()(relay.transform.FakeQuantizationToInteger()(mod))
         check_region(integer)
+        np.testing.assert_array_equal(run(part, inputs)[0], run(integer, inputs)[0])
 
     def test_other_compute_dtype_stays_on_the_host(self) -> None:
         rng = np.random.default_rng(0)
