@@ -14,7 +14,9 @@ from byoc_accel.quantize import equalize
 from byoc_accel.quantize.activations import Ranges
 from byoc_accel.quantize.calibration import device_samples
 from byoc_accel.quantize.equalize import Channels, Reader, apply, choose, groups, pack, predicted_noise, unpack
+from byoc_accel.quantize.fixedpoint import quantize_real
 from byoc_accel.quantize.fold import fold
+from byoc_accel.quantize.interpret import interpret as interpret_qregion
 from byoc_accel.quantize.methods import Method
 from byoc_accel.quantize.quantize import calibrate_and_quantize, quantize
 from byoc_accel.quantize.text import to_text
@@ -127,6 +129,19 @@ def test_ranges_carry_the_factors():
         assert to_text(quantize(region, ranges=again, scale=scale)[0]) == to_text(qregion)
         assert quantize(region, samples(region, 8), scale, again)[1].layers == report.layers
     assert calibrate_and_quantize(region, samples(region, 8))[0].factors == ()
+
+
+def test_report_is_in_the_units_of_the_model():
+    """From the definition: int8 values, their scale, and the factors taken off again."""
+    region, data = uneven(), samples(uneven(), 8)
+    ranges, qregion, report = calibrate_and_quantize(region, data, method=Method(equalize=True))
+    x = np.concatenate([s[0] for s in data]).transpose(0, 2, 3, 1)
+    first, y = qregion.by_name()["x"], qregion.by_name()["y0"]
+    q = interpret_qregion(qregion, [quantize_real(x, first.scale, first.zero_point)])["y0"].astype(np.float64)
+    real = interpret(region, [x], np.float64)["y0"]
+    noise = real - y.scale * (q - y.zero_point) / np.array(ranges.factors[0])
+    expected = 10 * math.log10(np.square(real).sum() / np.square(noise).sum())
+    assert report.layers[0].sqnr_db == pytest.approx(expected, abs=1e-3)
 
 
 def test_factors_of_another_region_are_refused():
