@@ -19,6 +19,7 @@ def isa_header(first_line: str) -> str:
         *(_struct(row) for row in INSTRUCTIONS),
         _READERS,
         _info(),
+        _reserved(),
         _HEAD,
         _encoding_ok(),
         *(_decode(row) for row in INSTRUCTIONS),
@@ -178,27 +179,38 @@ def _describe(operand: Operand) -> str:
 
 
 def _info() -> str:
-    words = max(SIZES.values()) // 4
     rows = []
     for row in INSTRUCTIONS:
-        reserved = ", ".join(f"0x{RESERVED[row.mnemonic] >> 32 * w & 0xffffffff:x}u"
-                             for w in range(SIZES[row.mnemonic] // 4))
         tokens = any(s.field.kind == "mask" for s in LAYOUT[row.mnemonic])
-        rows.append(f'        {{"{row.mnemonic}", 0x{row.opcode:02x}u, WIA_UNIT_{row.unit.upper()}, '
+        rows.append(f'{{"{row.mnemonic}", 0x{row.opcode:02x}u, WIA_UNIT_{row.unit.upper()}, '
                     f"{SIZES[row.mnemonic]}u, {_present(row)}u, WIA_PAYLOAD_{(row.payload or 'none').upper()}, "
-                    f"{'true' if tokens else 'false'},\n         {{{reserved}}}}}")
+                    f"{'true' if tokens else 'false'}}}")
     longest = max(len(row.mnemonic) for row in INSTRUCTIONS)
-    cases = "\n".join(f"    case WIA_OP_{row.mnemonic.upper()}: return &table[{i}];"
-                      for i, row in enumerate(INSTRUCTIONS))
     return (f"typedef struct wia_info {{\n    char mnemonic[{longest + 1}]; /* not a pointer: no relocations */\n"
             "    uint8_t opcode;\n"
             "    uint8_t unit;    /* WIA_UNIT_* */\n    uint8_t bytes;   /* with all words, without payload */\n"
             "    uint8_t present; /* first bit of word 0 that says which of the others are stored */\n"
             "    uint8_t payload; /* WIA_PAYLOAD_* */\n    bool tokens;     /* has wait and signal */\n"
-            f"    uint32_t reserved[{words}]; /* bits of each word that must be zero */\n}} wia_info_t;\n\n"
+            "} wia_info_t;\n\n"
             "/* Table row of an opcode; NULL if it is no instruction. */\n"
-            "static inline const wia_info_t *wia_info_of(uint8_t opcode)\n{\n"
-            f"    static const wia_info_t table[] = {{\n" + ",\n".join(rows) + "\n    };\n"
+            + _by_opcode("const wia_info_t *wia_info_of", "const wia_info_t table[]", rows, "&table"))
+
+
+def _reserved() -> str:
+    """A table of its own: every file that asks for wia_info_of has a copy of that one."""
+    words = max(SIZES.values()) // 4
+    rows = ["{" + ", ".join(f"0x{RESERVED[row.mnemonic] >> 32 * w & 0xffffffff:x}u"
+                            for w in range(SIZES[row.mnemonic] // 4)) + "}" for row in INSTRUCTIONS]
+    return ("/* Bits of each word that must be zero; NULL if the opcode is no instruction. */\n"
+            + _by_opcode("const uint32_t *wia_reserved_of", f"const uint32_t table[][{words}]", rows, "table"))
+
+
+def _by_opcode(declaration: str, table: str, rows: list[str], element: str) -> str:
+    """A function from an opcode to its row of a table."""
+    cases = "\n".join(f"    case WIA_OP_{row.mnemonic.upper()}: return {element}[{i}];"
+                      for i, row in enumerate(INSTRUCTIONS))
+    return (f"static inline {declaration}(uint8_t opcode)\n{{\n    static {table} = {{\n"
+            + ",\n".join(f"        {row}" for row in rows) + "\n    };\n"
             f"    switch (opcode) {{\n{cases}\n    default: return NULL;\n    }}\n}}")
 
 
@@ -258,15 +270,16 @@ def _encoding_ok() -> str:
 static inline bool wia_encoding_ok(const uint8_t *bytes)
 {{
     const wia_info_t *info = wia_info_of(bytes[0]);
+    const uint32_t *reserved = wia_reserved_of(bytes[0]);
     uint32_t words[{words}];
     unsigned count, stored, word;
 
-    if (info == NULL)
+    if (info == NULL || reserved == NULL)
         return false;
     count = info->bytes / 4u;
     stored = wia_expand(words, bytes, count, info->present);
     for (word = 0u; word < count; word++) {{
-        if ((words[word] & info->reserved[word]) != 0u)
+        if ((words[word] & reserved[word]) != 0u)
             return false;
         stored -= word == 0u || words[word] != 0u;
     }}

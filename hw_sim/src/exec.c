@@ -219,11 +219,10 @@ static exec_t *exec_of(uint8_t opcode)
     }
 }
 
-/* The instruction at core.pc lies inside the program with its payload and is a legal encoding. */
-static int check_encoding(const wia_sim_t *sim)
+int wia_exec_check(const uint8_t *code, size_t code_bytes, size_t at)
 {
-    const uint8_t *bytes = sim->program.code + sim->core.pc;
-    size_t left = sim->program.code_bytes - sim->core.pc;
+    const uint8_t *bytes = code + at;
+    size_t left = code_bytes - at;
     const wia_info_t *info;
 
     if (left < 4u)
@@ -248,7 +247,7 @@ static int step(wia_sim_t *sim)
     int fault;
 
     core->offset = core->pc;
-    fault = check_encoding(sim);
+    fault = wia_exec_check(sim->program.code, sim->program.code_bytes, core->pc);
     if (fault != WIA_SIM_OK)
         return fault;
     info = wia_info_of(bytes[0]);

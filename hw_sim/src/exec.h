@@ -12,6 +12,9 @@
 /* Run from core.pc to halt. */
 int wia_exec_run(wia_sim_t *sim);
 
+/* The instruction at `at` lies inside the program with its payload and is a legal encoding. */
+int wia_exec_check(const uint8_t *code, size_t code_bytes, size_t at);
+
 /* Codec lanes: the state at the start of a run; what loop and endl do to it. */
 void wia_lanes_reset(wia_sim_t *sim);
 void wia_lanes_close(wia_sim_t *sim);

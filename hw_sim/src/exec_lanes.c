@@ -62,7 +62,7 @@ size_t wia_sim_cache_size(const wia_sim_desc_t *desc, const uint8_t *code, size_
     wia_target_t target;
     uint64_t total = sizeof(head_t);
     wia_ageo_t geo = {0};
-    size_t offset = 0u, bytes;
+    size_t offset;
     bool any = false;
 
     if (desc == NULL || desc->target == NULL || code == NULL)
@@ -70,7 +70,8 @@ size_t wia_sim_cache_size(const wia_sim_desc_t *desc, const uint8_t *code, size_
     wia_target_read(&target, desc->target);
     if (wia_target_check(&target) != 0u)
         return 0u;
-    for (; (bytes = wia_instruction_bytes(code, code_bytes, offset)) != 0u; offset += bytes) {
+    for (offset = 0u; wia_exec_check(code, code_bytes, offset) == WIA_SIM_OK;
+         offset += wia_head_bytes(code + offset) + wia_payload_bytes(code + offset)) {
         uint8_t opcode = code[offset];
         wia_conv_t work;
 

@@ -27,7 +27,7 @@ def test_round_trip(data: st.DataObject, columns: int, uniform: bool, zeros: int
     multiplier = multiplier >> zeros << zeros
     shift = data.draw(numbers([(0, 255), (33, 36), (62, 62)], count))
     par = inst("par", **parameters(bias, multiplier, shift, uniform))
-    assert len(encode(par)) == 8 + len(par.payload)
+    assert len(encode(par)) - len(par.payload) in (4, 8)  # a second word of zero is not stored
     for read, written in zip(unpack_parameters(par), (bias, multiplier, shift)):
         assert np.array_equal(read, np.resize(written, columns))
 

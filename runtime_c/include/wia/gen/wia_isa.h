@@ -344,57 +344,34 @@ typedef struct wia_info {
     uint8_t present; /* first bit of word 0 that says which of the others are stored */
     uint8_t payload; /* WIA_PAYLOAD_* */
     bool tokens;     /* has wait and signal */
-    uint32_t reserved[11]; /* bits of each word that must be zero */
 } wia_info_t;
 
 /* Table row of an opcode; NULL if it is no instruction. */
 static inline const wia_info_t *wia_info_of(uint8_t opcode)
 {
     static const wia_info_t table[] = {
-        {"halt", 0x01u, WIA_UNIT_CONTROL, 4u, 0u, WIA_PAYLOAD_NONE, false,
-         {0xffffff00u}},
-        {"loop", 0x02u, WIA_UNIT_CONTROL, 4u, 0u, WIA_PAYLOAD_NONE, false,
-         {0x0u}},
-        {"endl", 0x03u, WIA_UNIT_CONTROL, 4u, 0u, WIA_PAYLOAD_NONE, false,
-         {0xffffff00u}},
-        {"setr", 0x04u, WIA_UNIT_CONTROL, 8u, 31u, WIA_PAYLOAD_NONE, false,
-         {0x7ffff800u, 0x0u}},
-        {"addr", 0x05u, WIA_UNIT_CONTROL, 12u, 30u, WIA_PAYLOAD_NONE, false,
-         {0x3ffff800u, 0x0u, 0x0u}},
-        {"flip", 0x06u, WIA_UNIT_CONTROL, 8u, 31u, WIA_PAYLOAD_NONE, false,
-         {0x7ffff800u, 0x0u}},
-        {"wtab", 0x07u, WIA_UNIT_CONTROL, 4u, 0u, WIA_PAYLOAD_CLASSES, false,
-         {0xff00fc00u}},
-        {"load", 0x10u, WIA_UNIT_DMA_IN, 40u, 23u, WIA_PAYLOAD_NONE, true,
-         {0x7f0000u, 0xc000u, 0x0u, 0xff000000u, 0xff000000u, 0xffff0000u, 0x0u, 0xff000000u, 0x0u, 0xff000000u}},
-        {"fill", 0x11u, WIA_UNIT_DMA_IN, 24u, 27u, WIA_PAYLOAD_NONE, true,
-         {0x7000000u, 0xf8000000u, 0xff000000u, 0x0u, 0xff000000u, 0xff000000u}},
-        {"store", 0x12u, WIA_UNIT_DMA_OUT, 40u, 23u, WIA_PAYLOAD_NONE, true,
-         {0x7f0000u, 0xc000u, 0x0u, 0xff000000u, 0xff000000u, 0xffff0000u, 0x0u, 0xff000000u, 0x0u, 0xff000000u}},
-        {"ageo", 0x20u, WIA_UNIT_ARRAY, 32u, 25u, WIA_PAYLOAD_NONE, false,
-         {0x1ffff00u, 0x0u, 0xff000000u, 0xff000000u, 0xff000000u, 0xffff0000u, 0xff000000u, 0xff000000u}},
-        {"conv", 0x21u, WIA_UNIT_ARRAY, 12u, 30u, WIA_PAYLOAD_WEIGHTS, true,
-         {0x3c000000u, 0x0u, 0x0u}},
-        {"dwc", 0x22u, WIA_UNIT_ARRAY, 12u, 30u, WIA_PAYLOAD_WEIGHTS, true,
-         {0x3c000000u, 0x0u, 0x0u}},
-        {"par", 0x30u, WIA_UNIT_POST, 8u, 31u, WIA_PAYLOAD_PARAMETERS, false,
-         {0x0u, 0x0u}},
-        {"addp", 0x31u, WIA_UNIT_POST, 24u, 11u, WIA_PAYLOAD_NONE, false,
-         {0x400u, 0x0u, 0x0u, 0x0u, 0x0u, 0xff000000u}},
-        {"lut", 0x32u, WIA_UNIT_POST, 4u, 0u, WIA_PAYLOAD_TABLE, false,
-         {0xffffff00u}},
-        {"pgeo", 0x33u, WIA_UNIT_POST, 44u, 22u, WIA_PAYLOAD_NONE, false,
-         {0x3fff00u, 0x0u, 0xff000000u, 0xff000000u, 0xffff0000u, 0xff000000u, 0xff000000u, 0xff000000u, 0xff000000u, 0xff000000u, 0xff000000u}},
-        {"post", 0x34u, WIA_UNIT_POST, 20u, 28u, WIA_PAYLOAD_NONE, true,
-         {0xe000000u, 0x0u, 0xf8000000u, 0xf8000000u, 0xfffffc00u}},
-        {"sync_in", 0x13u, WIA_UNIT_DMA_IN, 4u, 0u, WIA_PAYLOAD_NONE, true,
-         {0xffff0000u}},
-        {"sync_out", 0x14u, WIA_UNIT_DMA_OUT, 4u, 0u, WIA_PAYLOAD_NONE, true,
-         {0xffff0000u}},
-        {"sync_array", 0x23u, WIA_UNIT_ARRAY, 4u, 0u, WIA_PAYLOAD_NONE, true,
-         {0xffff0000u}},
-        {"sync_post", 0x35u, WIA_UNIT_POST, 4u, 0u, WIA_PAYLOAD_NONE, true,
-         {0xffff0000u}}
+        {"halt", 0x01u, WIA_UNIT_CONTROL, 4u, 0u, WIA_PAYLOAD_NONE, false},
+        {"loop", 0x02u, WIA_UNIT_CONTROL, 4u, 0u, WIA_PAYLOAD_NONE, false},
+        {"endl", 0x03u, WIA_UNIT_CONTROL, 4u, 0u, WIA_PAYLOAD_NONE, false},
+        {"setr", 0x04u, WIA_UNIT_CONTROL, 8u, 31u, WIA_PAYLOAD_NONE, false},
+        {"addr", 0x05u, WIA_UNIT_CONTROL, 12u, 30u, WIA_PAYLOAD_NONE, false},
+        {"flip", 0x06u, WIA_UNIT_CONTROL, 8u, 31u, WIA_PAYLOAD_NONE, false},
+        {"wtab", 0x07u, WIA_UNIT_CONTROL, 4u, 0u, WIA_PAYLOAD_CLASSES, false},
+        {"load", 0x10u, WIA_UNIT_DMA_IN, 40u, 23u, WIA_PAYLOAD_NONE, true},
+        {"fill", 0x11u, WIA_UNIT_DMA_IN, 24u, 27u, WIA_PAYLOAD_NONE, true},
+        {"store", 0x12u, WIA_UNIT_DMA_OUT, 40u, 23u, WIA_PAYLOAD_NONE, true},
+        {"ageo", 0x20u, WIA_UNIT_ARRAY, 32u, 25u, WIA_PAYLOAD_NONE, false},
+        {"conv", 0x21u, WIA_UNIT_ARRAY, 12u, 30u, WIA_PAYLOAD_WEIGHTS, true},
+        {"dwc", 0x22u, WIA_UNIT_ARRAY, 12u, 30u, WIA_PAYLOAD_WEIGHTS, true},
+        {"par", 0x30u, WIA_UNIT_POST, 8u, 31u, WIA_PAYLOAD_PARAMETERS, false},
+        {"addp", 0x31u, WIA_UNIT_POST, 24u, 11u, WIA_PAYLOAD_NONE, false},
+        {"lut", 0x32u, WIA_UNIT_POST, 4u, 0u, WIA_PAYLOAD_TABLE, false},
+        {"pgeo", 0x33u, WIA_UNIT_POST, 44u, 22u, WIA_PAYLOAD_NONE, false},
+        {"post", 0x34u, WIA_UNIT_POST, 20u, 28u, WIA_PAYLOAD_NONE, true},
+        {"sync_in", 0x13u, WIA_UNIT_DMA_IN, 4u, 0u, WIA_PAYLOAD_NONE, true},
+        {"sync_out", 0x14u, WIA_UNIT_DMA_OUT, 4u, 0u, WIA_PAYLOAD_NONE, true},
+        {"sync_array", 0x23u, WIA_UNIT_ARRAY, 4u, 0u, WIA_PAYLOAD_NONE, true},
+        {"sync_post", 0x35u, WIA_UNIT_POST, 4u, 0u, WIA_PAYLOAD_NONE, true}
     };
     switch (opcode) {
     case WIA_OP_HALT: return &table[0];
@@ -423,6 +400,60 @@ static inline const wia_info_t *wia_info_of(uint8_t opcode)
     }
 }
 
+/* Bits of each word that must be zero; NULL if the opcode is no instruction. */
+static inline const uint32_t *wia_reserved_of(uint8_t opcode)
+{
+    static const uint32_t table[][11] = {
+        {0xffffff00u},
+        {0x0u},
+        {0xffffff00u},
+        {0x7ffff800u, 0x0u},
+        {0x3ffff800u, 0x0u, 0x0u},
+        {0x7ffff800u, 0x0u},
+        {0xff00fc00u},
+        {0x7f0000u, 0xc000u, 0x0u, 0xff000000u, 0xff000000u, 0xffff0000u, 0x0u, 0xff000000u, 0x0u, 0xff000000u},
+        {0x7000000u, 0xf8000000u, 0xff000000u, 0x0u, 0xff000000u, 0xff000000u},
+        {0x7f0000u, 0xc000u, 0x0u, 0xff000000u, 0xff000000u, 0xffff0000u, 0x0u, 0xff000000u, 0x0u, 0xff000000u},
+        {0x1ffff00u, 0x0u, 0xff000000u, 0xff000000u, 0xff000000u, 0xffff0000u, 0xff000000u, 0xff000000u},
+        {0x3c000000u, 0x0u, 0x0u},
+        {0x3c000000u, 0x0u, 0x0u},
+        {0x0u, 0x0u},
+        {0x400u, 0x0u, 0x0u, 0x0u, 0x0u, 0xff000000u},
+        {0xffffff00u},
+        {0x3fff00u, 0x0u, 0xff000000u, 0xff000000u, 0xffff0000u, 0xff000000u, 0xff000000u, 0xff000000u, 0xff000000u, 0xff000000u, 0xff000000u},
+        {0xe000000u, 0x0u, 0xf8000000u, 0xf8000000u, 0xfffffc00u},
+        {0xffff0000u},
+        {0xffff0000u},
+        {0xffff0000u},
+        {0xffff0000u}
+    };
+    switch (opcode) {
+    case WIA_OP_HALT: return table[0];
+    case WIA_OP_LOOP: return table[1];
+    case WIA_OP_ENDL: return table[2];
+    case WIA_OP_SETR: return table[3];
+    case WIA_OP_ADDR: return table[4];
+    case WIA_OP_FLIP: return table[5];
+    case WIA_OP_WTAB: return table[6];
+    case WIA_OP_LOAD: return table[7];
+    case WIA_OP_FILL: return table[8];
+    case WIA_OP_STORE: return table[9];
+    case WIA_OP_AGEO: return table[10];
+    case WIA_OP_CONV: return table[11];
+    case WIA_OP_DWC: return table[12];
+    case WIA_OP_PAR: return table[13];
+    case WIA_OP_ADDP: return table[14];
+    case WIA_OP_LUT: return table[15];
+    case WIA_OP_PGEO: return table[16];
+    case WIA_OP_POST: return table[17];
+    case WIA_OP_SYNC_IN: return table[18];
+    case WIA_OP_SYNC_OUT: return table[19];
+    case WIA_OP_SYNC_ARRAY: return table[20];
+    case WIA_OP_SYNC_POST: return table[21];
+    default: return NULL;
+    }
+}
+
 /* Bytes of a known instruction without its payload; reads its first word. */
 static inline uint32_t wia_head_bytes(const uint8_t *bytes)
 {
@@ -445,15 +476,16 @@ static inline const uint8_t *wia_payload(const uint8_t *bytes)
 static inline bool wia_encoding_ok(const uint8_t *bytes)
 {
     const wia_info_t *info = wia_info_of(bytes[0]);
+    const uint32_t *reserved = wia_reserved_of(bytes[0]);
     uint32_t words[11];
     unsigned count, stored, word;
 
-    if (info == NULL)
+    if (info == NULL || reserved == NULL)
         return false;
     count = info->bytes / 4u;
     stored = wia_expand(words, bytes, count, info->present);
     for (word = 0u; word < count; word++) {
-        if ((words[word] & info->reserved[word]) != 0u)
+        if ((words[word] & reserved[word]) != 0u)
             return false;
         stored -= word == 0u || words[word] != 0u;
     }
