@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ..errors import ModelError
 from ..quantize.methods import DEFAULT_RANGES, METHODS
 from .files import atomic
-from .models import add_model_arguments, check_model, summary
+from .models import add_model_arguments, check_model, shapes, summary
 from .progress import steps
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
 
         report = build_model(args.model, target=target, calibration=calibration, scale=args.scale,
                              rounding=args.rounding, ranges=args.ranges, correct_bias=args.correct_bias,
-                             equalize=args.equalize, out=path, progress=show)
+                             equalize=args.equalize, shapes=shapes(args), out=path, progress=show)
     print_library(args.output, report)
     return 0
 

@@ -5,7 +5,7 @@ import argparse
 import json
 from dataclasses import asdict
 
-from .models import add_model_arguments, check_model, summary
+from .models import add_model_arguments, check_model, shapes, summary
 from .progress import steps
 
 
@@ -25,7 +25,7 @@ def run(args: argparse.Namespace) -> int:
         show("loading TVM")
         from ..relay.build import explain_model
 
-        info = explain_model(args.model, target=target).model_info()
+        info = explain_model(args.model, target=target, shapes=shapes(args)).model_info()
     if args.json:
         print(json.dumps(asdict(info), indent=2))
         return 0

@@ -16,6 +16,24 @@ def add_model_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--host", choices=("relay",), default="relay", help="compiler of the rest (default: relay)")
     parser.add_argument("--target", default="reference", metavar="TARGET",
                         help="a shipped target (reference, tiny) or a .toml file (default: reference)")
+    parser.add_argument("--shape", action="append", default=[], type=_shape, metavar="NAME=1,3,48,192",
+                        help="sizes of an input that an ONNX file leaves open (once per input)")
+
+
+def _shape(text: str) -> tuple[str, tuple[int, ...]]:
+    name, _, sizes = text.rpartition("=")
+    try:
+        shape = tuple(int(size) for size in sizes.split(","))
+    except ValueError:
+        shape = (0,)
+    if not name or min(shape) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r}: give a name and sizes of 1 or more, as in image=1,3,48,192")
+    return name, shape
+
+
+def shapes(args: argparse.Namespace) -> dict[str, tuple[int, ...]]:
+    """The sizes of inputs that the command line gives, by name."""
+    return dict(args.shape)
 
 
 def check_model(path: Path) -> None:

@@ -27,17 +27,18 @@ from .report import PartitionReport
 def build_model(path: str | Path, *, target: str | Target = "reference",
                 calibration: Mapping[str, np.ndarray] | None = None, scale: str = "multiplier",
                 rounding: str = "tvm", ranges: str = DEFAULT_RANGES, correct_bias: bool = True,
-                equalize: bool = False, out: str | Path,
+                equalize: bool = False, shapes: Mapping[str, tuple[int, ...]] | None = None, out: str | Path,
                 progress: Callable[[str], None] = lambda text: None) -> PartitionReport:
     """Compile the model in `path` (.onnx, .tflite) into the library `out` (.so), with a model record at its end.
 
     calibration: arrays by input name, each of the input's shape or with one more leading axis for the samples.
-    The other options are those of `partition`. progress is told what is being done. Raises the AccelError of the
-    stage that refuses; `out` may then exist half-written, so give a temporary name.
+    shapes: sizes of inputs by name, where the file leaves them open. The other options are those of `partition`.
+    progress is told what is being done. Raises the AccelError of the stage that refuses; `out` may then exist
+    half-written, so give a temporary name.
     """
     target = load_target(target)
     progress(f"importing {Path(path).name}")
-    model = import_model(path)
+    model = import_model(path, shapes)
     samples = None if calibration is None else split(calibration, model.inputs, "calibration").inputs
     progress("partitioning and compiling regions")
     module, report = partition(model.module, model.params, target=target, calibration=samples, scale=scale,
@@ -58,9 +59,10 @@ def build_model(path: str | Path, *, target: str | Target = "reference",
     return report
 
 
-def explain_model(path: str | Path, *, target: str | Target = "reference") -> PartitionReport:
+def explain_model(path: str | Path, *, target: str | Target = "reference",
+                  shapes: Mapping[str, tuple[int, ...]] | None = None) -> PartitionReport:
     """What `build_model` would offload, without building. Ranges are guessed: they do not decide that."""
-    model: ImportedModel = import_model(path)
+    model: ImportedModel = import_model(path, shapes)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CalibrationWarning)
         return partition(model.module, model.params, target=target, name=model.name)[1]

@@ -1,6 +1,7 @@
 """Model files -> Relay modules, through TVM's own importers."""
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,11 +22,12 @@ class ImportedModel:
     inputs: dict[str, TensorInfo]
 
 
-def import_model(path: str | Path) -> ImportedModel:
-    """Read a .onnx or .tflite file. An unknown size of an ONNX input's first axis becomes 1.
+def import_model(path: str | Path, shapes: Mapping[str, tuple[int, ...]] | None = None) -> ImportedModel:
+    """Read a .onnx or .tflite file. shapes: sizes of inputs by name, where the file leaves them open.
 
-    Fake-quantized graphs (ONNX QDQ) become integer graphs. Raises ModelError for a missing, damaged or unknown
-    file, an op that TVM cannot import, and an unknown size elsewhere.
+    An unknown size of an ONNX input's first axis becomes 1 where `shapes` does not give it. Fake-quantized graphs
+    (ONNX QDQ) become integer graphs. Raises ModelError for a missing, damaged or unknown file, an op that TVM cannot
+    import, an unknown size elsewhere, and shapes that the file contradicts.
     """
     path = Path(path)
     readers = {".onnx": _onnx, ".tflite": _tflite}
@@ -34,14 +36,18 @@ def import_model(path: str | Path) -> ImportedModel:
                          + ", ".join(readers))
     if not path.is_file():
         raise ModelError(f"{path}: {'is no file' if path.exists() else 'no such file'}")
-    module, params = readers[path.suffix](path)
+    module, params = readers[path.suffix](path, shapes or {})
     main = module["main"]
     inputs = {v.name_hint: TensorInfo(tuple(int(d) for d in v.checked_type.shape), str(v.checked_type.dtype))
               for v in main.params if v.name_hint not in params}
+    for name, shape in (shapes or {}).items():
+        if name not in inputs or inputs[name].shape != tuple(shape):
+            raise ModelError(f"{path}: {name!r} cannot have the shape {_sizes(shape)}; its inputs are "
+                             + ", ".join(f"{n!r} {_sizes(info.shape)}" for n, info in inputs.items()))
     return ImportedModel(path.stem, module, params, inputs)
 
 
-def _onnx(path: Path) -> tuple[tvm.IRModule, dict[str, tvm.nd.NDArray]]:
+def _onnx(path: Path, given: Mapping[str, tuple[int, ...]]) -> tuple[tvm.IRModule, dict[str, tvm.nd.NDArray]]:
     import onnx
     from google.protobuf.message import DecodeError
 
@@ -53,7 +59,7 @@ def _onnx(path: Path) -> tuple[tvm.IRModule, dict[str, tvm.nd.NDArray]]:
     except (DecodeError, onnx.checker.ValidationError, OSError, ValueError) as error:
         raise ModelError(f"{path}: no valid ONNX model ({_reason(error)}); export it again") from error
     weights = {tensor.name for tensor in model.graph.initializer}
-    shapes = {value.name: _onnx_shape(path, value) for value in model.graph.input if value.name not in weights}
+    shapes = {value.name: _onnx_shape(path, value, given) for value in model.graph.input if value.name not in weights}
     model = importable(model, shapes, str(path))
     # The importer meets arbitrary graphs and raises whatever Python raises there.
     try:
@@ -63,16 +69,25 @@ def _onnx(path: Path) -> tuple[tvm.IRModule, dict[str, tvm.nd.NDArray]]:
         raise ModelError(f"{path}: TVM cannot import it ({_reason(error)}); replace that op") from error
 
 
-def _onnx_shape(path: Path, value: object) -> tuple[int, ...]:
+def _onnx_shape(path: Path, value: object, given: Mapping[str, tuple[int, ...]]) -> tuple[int, ...]:
+    """Sizes of an input: the file's, then the given ones, then 1 for the first axis."""
     sizes = [int(d.dim_value) for d in value.type.tensor_type.shape.dim]
+    if len(given.get(value.name, ())) == len(sizes):
+        sizes = [size if size > 0 else int(g) for size, g in zip(sizes, given[value.name])]
     if sizes and sizes[0] <= 0:
         sizes[0] = 1
     if any(size <= 0 for size in sizes):
-        raise ModelError(f"{path}: input {value.name!r} has unknown sizes in {sizes}; export it with fixed ones")
+        example = _sizes(size if size > 0 else 224 for size in sizes)
+        raise ModelError(f"{path}: input {value.name!r} has unknown sizes in {sizes}; give them, for example with "
+                         f"--shape {value.name}={example}, or export it with fixed ones")
     return tuple(sizes)
 
 
-def _tflite(path: Path) -> tuple[tvm.IRModule, dict[str, tvm.nd.NDArray]]:
+def _sizes(shape: Iterable[int]) -> str:
+    return ",".join(map(str, shape))
+
+
+def _tflite(path: Path, _: Mapping[str, tuple[int, ...]]) -> tuple[tvm.IRModule, dict[str, tvm.nd.NDArray]]:
     from tflite.Model import Model
 
     blob = path.read_bytes()

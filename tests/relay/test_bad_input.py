@@ -90,6 +90,24 @@ def test_unknown_sizes(shape: list[int | str], bad: str, tmp_path: Path, capsys:
     assert not (tmp_path / "net.so").exists()
 
 
+def test_open_sizes_come_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Anything that the file contradicts is refused with the shapes that it has."""
+    path = save_matmul(tmp_path / "net.onnx", TensorProto.FLOAT, ["rows", 6], cast=False)
+    assert import_model(path).inputs["x"].shape == (1, 6)
+    assert import_model(path, {"x": (3, 6)}).inputs["x"].shape == (3, 6)
+    for given, shown in (("x=3,7", "'x' cannot have the shape 3,7; its inputs are 'x' 3,6"),
+                         ("x=3", "'x' cannot have the shape 3; its inputs are 'x' 1,6"),
+                         ("y=1,6", "'y' cannot have the shape 1,6; its inputs are 'x' 1,6")):
+        assert shown in fails(capsys, "explain", path, "--shape", given)
+    for text in ("x", "x=", "x=0,6", "x=a,6", "=1,6"):
+        with pytest.raises(SystemExit):
+            main(["explain", str(path), "--shape", text])
+        assert "give a name and sizes of 1 or more" in capsys.readouterr().err
+    assert main(["explain", str(path), "--shape", "x=3,6", "--json"]) == 0
+    assert '"macs": 72,' in capsys.readouterr().out
+
+
+
 @pytest.mark.parametrize("sample, said", [
     ({"image": np.ones((2, 6), np.float32)}, "holds 'image'"), ({}, "holds nothing"),
     ({"x": np.ones((2, 6), np.float32), "y": np.ones(3)}, "holds 'x', 'y'"),
