@@ -10,14 +10,13 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import ROOT, has_relay
+from tests.conftest import ROOT
 
 pytestmark = [
     pytest.mark.relay,
     pytest.mark.skipif(importlib.util.find_spec("matplotlib") is None,
                        reason="the bench extra is not installed: make bench")]
-if not has_relay():
-    pytest.skip("TVM with Relay is not installed", allow_module_level=True)
+pytest.importorskip("tvm.relay", reason="TVM with Relay is not installed")
 
 
 def run(tmp_path: Path, script: str, *arguments: str) -> dict[str, Any]:

@@ -9,11 +9,10 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.conftest import ROOT, has_relay
+from tests.conftest import ROOT
 
 pytestmark = pytest.mark.relay
-if not has_relay():
-    pytest.skip("TVM with Relay is not installed", allow_module_level=True)
+pytest.importorskip("tvm.relay", reason="TVM with Relay is not installed")
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
 

@@ -13,12 +13,10 @@ from byoc_accel.quantize.quantize import quantize
 from byoc_accel.schedule.plan import step_inputs
 from byoc_accel.schedule.steps import make_steps
 from tests import qregions as q
-from tests.conftest import has_relay
 from tests.schedule.test_timeline import PART, REFERENCE, WIDTHS, check, compare
 
 pytestmark = pytest.mark.relay
-if not has_relay():
-    pytest.skip("TVM with Relay is not installed", allow_module_level=True)
+pytest.importorskip("tvm.relay", reason="TVM with Relay is not installed")
 
 from byoc_accel.relay import partition  # noqa: E402
 from byoc_accel.relay.importer import import_function  # noqa: E402

@@ -5,11 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import has_relay
-
 pytestmark = pytest.mark.relay
-if not has_relay():
-    pytest.skip("TVM with Relay is not installed", allow_module_level=True)
+pytest.importorskip("tvm.relay", reason="TVM with Relay is not installed")
 
 from byoc_accel.relay import generate  # noqa: E402
 from byoc_accel.relay.patterns import PATTERNS  # noqa: E402

@@ -4,11 +4,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.conftest import has_relay
-
 pytestmark = pytest.mark.relay
-if not has_relay():
-    pytest.skip("TVM with Relay is not installed", allow_module_level=True)
+pytest.importorskip("tvm.relay", reason="TVM with Relay is not installed")
 
 import tvm  # noqa: E402
 from tvm import relay  # noqa: E402

@@ -6,11 +6,8 @@ import itertools
 import numpy as np
 import pytest
 
-from tests.conftest import has_relay
-
 pytestmark = pytest.mark.relay
-if not has_relay():
-    pytest.skip("TVM with Relay is not installed", allow_module_level=True)
+pytest.importorskip("tvm.relay", reason="TVM with Relay is not installed")
 
 from tvm import relay  # noqa: E402
 

@@ -8,10 +8,8 @@ from pathlib import Path
 import pytest
 
 from byoc_accel.errors import HostError
-from tests.conftest import has_relay
 
-if not has_relay():
-    pytest.skip("TVM with Relay is not installed", allow_module_level=True)
+pytest.importorskip("tvm.relay", reason="TVM with Relay is not installed")
 
 from byoc_accel.relay import glue, plugin  # noqa: E402
 
