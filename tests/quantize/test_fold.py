@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 
 from byoc_accel.errors import QuantizeError
-from byoc_accel.quantize.fold import fold, fold_activations, fold_batch_norm
+from byoc_accel.quantize.fold import fold, fold_activations, fold_batch_norm, fold_pads
 from byoc_accel.quantize.quantize import quantize
 from byoc_accel.region.interpret import interpret
-from byoc_accel.region.region import BatchNorm, Pool, Unary
+from byoc_accel.region.region import BatchNorm, Pad, Pool, Unary
 from byoc_accel.region.verify import verify
 from tests.region.build import chain, conv, host_port, weights
 from tests.strategies_region import LARGE, float_regions
@@ -115,3 +115,47 @@ def test_int8_relu_folds_only_between_equal_scales():
     assert fold_activations(region).nodes[0].clip == (-3.0, 127.0)
     other = replace(region, tensors=tensors[:2] + (replace(tensors[2], zero_point=-128),))
     assert len(fold_activations(other).nodes) == 2
+
+
+PADDED = Pad("p", "", "", (1, 2, 0, 3))
+
+
+@pytest.mark.parametrize("value, merged", [(0.0, True), (0.75, False)])
+def test_convolutions_take_pads_of_zero_only(value, merged):
+    """Asymmetric on all four sides, added to what the layer has; an output keeps its pad."""
+    region = chain((1, 6, 6, 3), replace(PADDED, value=value), conv(weights(1, 3, 3, 3, 3), padding=(1, 0, 2, 1)))
+    folded = fold_pads(region)
+    verify(folded)
+    assert [type(n) for n in folded.nodes] == [type(n) for n in region.nodes][merged:]
+    assert folded.nodes[-1].padding == ((2, 2, 2, 4) if merged else (1, 0, 2, 1))
+    a, b = interpret(region, [X[:1]], np.float64), interpret(folded, [X[:1]], np.float64)
+    np.testing.assert_array_equal(b["y1"], a["y1"])
+    out = replace(region, outputs=region.outputs + (host_port("y0", region.tensor("y0").shape),))
+    assert fold_pads(out) == out
+
+
+def test_int8_convolutions_take_pads_of_the_zero_point_only():
+    base = chain((1, 6, 6, 3), PADDED, conv(weights(1, 3, 3, 3, 3)))
+    tensors = tuple(replace(t, dtype="int8", scale=0.5, zero_point=-3) for t in base.tensors)
+    for value, merged in ((-3, True), (0, False)):
+        region = replace(base, tensors=tensors, nodes=(replace(base.nodes[0], value=value), base.nodes[1]))
+        assert len(fold_pads(region).nodes) == 2 - merged
+
+
+@pytest.mark.parametrize("value, low, merged", [
+    (0.0, 0.0, True), (-1.0, 0.0, True), (0.5, 0.0, False), (0.0, -1.0, False)])
+def test_max_pools_take_pads_below_a_clip_only(value, low, merged):
+    region = chain((1, 6, 6, 3), conv(weights(1, 3, 1, 1, 3), clip=(low, 6.0)), replace(PADDED, value=value),
+                   Pool("m", "", "", "max", (4, 4), (1, 1)))
+    folded = fold_pads(region)
+    verify(folded)
+    assert len(folded.nodes) == 3 - merged
+    a, b = interpret(region, [X[:1]], np.float64), interpret(folded, [X[:1]], np.float64)
+    np.testing.assert_array_equal(b["y2"], a["y2"])
+
+
+def test_a_pad_stays_when_one_reader_cannot_take_it():
+    region = chain((1, 6, 6, 3), PADDED, conv(weights(1, 3, 3, 3, 3)))
+    second = replace(region, tensors=region.tensors + (replace(region.tensor("y0"), name="z"),),
+                     nodes=region.nodes + (Unary("s", "y0", "z", "sigmoid"),))
+    assert len(fold_pads(second).nodes) == 3

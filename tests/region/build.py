@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from byoc_accel.region.region import FLOAT32, Add, Conv2d, Node, Pool, Port, Region, Reshape, Tensor, Unary
+from byoc_accel.region.region import FLOAT32, Add, Conv2d, Node, Pad, Pool, Port, Region, Reshape, Tensor, Unary
 
 
 def out_shape(node: Node, shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -15,6 +15,9 @@ def out_shape(node: Node, shape: tuple[int, ...]) -> tuple[int, ...]:
         return shape
     if isinstance(node, Reshape):
         return (shape[0], 1, 1, int(np.prod(shape[1:])))
+    if isinstance(node, Pad):
+        top, left, bottom, right = node.padding
+        return (shape[0], top + shape[1] + bottom, left + shape[2] + right, shape[3])
     kernel = node.kernel if isinstance(node, Pool) else node.weight.shape[1:3]
     dilation = node.dilation if isinstance(node, Conv2d) else (1, 1)
     size = []
