@@ -14,7 +14,7 @@ from tvm import relay
 from byoc_accel.demo.data import load_digits
 from byoc_accel.demo.network import MODEL_FILE
 from byoc_accel.errors import AccelError
-from byoc_accel.relay.model_file import import_model
+from byoc_accel.relay.files.model_file import import_model
 
 TEXT_LINES = 264  # 64 of them calibrate
 CALIBRATION_SAMPLES = 64

@@ -23,8 +23,8 @@ from byoc_accel.compile import compile_region
 from byoc_accel.container.image import Image
 from byoc_accel.emit.program import Program
 from byoc_accel.relay import partition
+from byoc_accel.relay.files.model_file import ImportedModel
 from byoc_accel.relay.importer import Imported, import_function
-from byoc_accel.relay.model_file import ImportedModel
 from byoc_accel.relay.report import PartitionReport
 from byoc_accel.target import Target
 

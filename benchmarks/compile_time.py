@@ -24,8 +24,8 @@ import tvm
 from _common import MODELS, Meter, cpu_seconds, host_build, in_child, options, peak_bytes, table, write_json
 
 from byoc_accel.relay import partition
+from byoc_accel.relay.files.model_file import import_model
 from byoc_accel.relay.hook import build_module
-from byoc_accel.relay.model_file import import_model
 
 DEMO = Path(__file__).resolve().parents[1] / "byoc_accel" / "demo" / "mnist_cnn.onnx"
 RESNET = "resnet50_224"

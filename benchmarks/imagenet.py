@@ -37,7 +37,7 @@ from byoc_accel import compile as pipeline
 from byoc_accel.compile import compile_qregion, quantize_region
 from byoc_accel.quantize.qregion import QConv, QRegion
 from byoc_accel.relay import partition
-from byoc_accel.relay import search as relay_search
+from byoc_accel.relay.regions import search as relay_search
 from byoc_accel.report import report_image, to_json
 from byoc_accel.sim import Machine
 

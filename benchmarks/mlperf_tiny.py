@@ -26,7 +26,7 @@ from typing import Any
 
 from _common import images_for, model_path, parse, random_inputs, shared_folder, write_json
 
-from byoc_accel.relay.model_file import ImportedModel, import_model
+from byoc_accel.relay.files.model_file import ImportedModel, import_model
 from byoc_accel.report import bound_cycles, io_bytes, report_library, totals
 from byoc_accel.sim import simulate_program
 from byoc_accel.target import load_target

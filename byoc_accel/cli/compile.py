@@ -52,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
     calibration = load_npz(args.calibration) if args.calibration else None
     with atomic(args.output) as path, steps() as show:
         show("loading TVM")
-        from ..relay.build import build_model
+        from ..relay.files.build import build_model
 
         report = build_model(args.model, target=target, calibration=calibration, scale=args.scale,
                              rounding=args.rounding, ranges=args.ranges, correct_bias=args.correct_bias,

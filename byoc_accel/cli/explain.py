@@ -23,7 +23,7 @@ def run(args: argparse.Namespace) -> int:
     target = load_target(args.target)
     with steps() as show:
         show("loading TVM")
-        from ..relay.build import explain_model
+        from ..relay.files.build import explain_model
 
         info = explain_model(args.model, target=target, shapes=shapes(args)).model_info()
     if args.json:

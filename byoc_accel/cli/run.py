@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from ..relay.execute import Executor
+    from ..relay.files.execute import Executor
 
     arrays = load_npz(args.inputs)
     executor = Executor(args.library)

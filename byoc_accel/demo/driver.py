@@ -13,8 +13,8 @@ import numpy as np
 from ..cli.libraries import read_library
 from ..cli.progress import progress, steps
 from ..cli.table import percent, print_table
-from ..relay.build import build_model
-from ..relay.execute import Executor
+from ..relay.files.build import build_model
+from ..relay.files.execute import Executor
 from ..report import RegionReport, report_library, totals
 from .data import load_digits
 from .network import MODEL_FILE, load_parameters, predict

@@ -5,8 +5,8 @@ import sys
 
 from .. import generated
 from ..support.manual import manual
+from .match.tables import RESULT_SCALE
 from .patterns import PATTERNS, Pattern
-from .tables import RESULT_SCALE
 
 GENERATOR = "python -m byoc_accel.relay.generate"
 PATH = "docs/SUPPORTED_OPS.md"

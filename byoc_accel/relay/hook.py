@@ -1,7 +1,7 @@
 """What TVM calls for each external function: `relay.ext.byoc_accel` and its constant updater.
 
 Importing this module registers both. The codegen turns a function into an image and returns a module that
-runs at once and exports (see plugin.py). The updater returns nothing: the constants of a region live in its
+runs at once and exports (see codegen/plugin.py). The updater returns nothing: the constants of a region live in its
 program, and every constant it named would exist a second time in the host's metadata.
 """
 from __future__ import annotations
@@ -14,8 +14,8 @@ from pathlib import Path
 import tvm
 from tvm import relay
 
-from byoc_accel.errors import HostError
-from byoc_accel.relay import glue, objects, plugin
+from ..errors import HostError
+from .codegen import glue, objects, plugin
 
 COMPILER = "byoc_accel"
 CompileFunction = Callable[[relay.Function], tuple[str, bytes]]
@@ -23,9 +23,9 @@ CompileFunction = Callable[[relay.Function], tuple[str, bytes]]
 
 def compile_function(func: relay.Function) -> tuple[str, bytes]:
     """One external Relay function to (symbol, image bytes), through the whole pipeline."""
-    from byoc_accel.compile import compile_qregion, pack_program, quantize_region
-    from byoc_accel.relay.importer import import_function
-    from byoc_accel.relay.programs import PROGRAMS
+    from ..compile import compile_qregion, pack_program, quantize_region
+    from .importer import import_function
+    from .programs import PROGRAMS
 
     imported = import_function(func)
     qregion, report = quantize_region(imported.region, ranges=imported.ranges, scale=imported.scale)
@@ -80,7 +80,7 @@ def build_module(
     """A runnable and exportable module whose only function `symbol` runs `image`.
 
     The C compiler is called when the module is exported or run for the first time, for all regions that wait for it
-    (see objects.py). `expose` makes the symbol visible to the whole process, which AOT code needs to run in the
+    (see codegen/objects.py). `expose` makes the symbol visible to the whole process, which AOT code needs to run in the
     process that built it. Raises HostError when the compiler, the linker or the runtime archive fails.
     """
     region = objects.Region(symbol, image, runtime_archive.resolve())

@@ -10,9 +10,9 @@ from ..quantize.activations import Ranges
 from ..region.region import Region
 from ..support.build import Built, Conflict, ConflictError, build_region
 from ..target import Target
-from .constants import ConstantEvaluator
-from .graph import Graph, build_graph
-from .layers import find_layers
+from .ir.constants import ConstantEvaluator
+from .ir.graph import Graph, build_graph
+from .match.layers import find_layers
 from .options import Options, read
 
 

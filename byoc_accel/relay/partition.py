@@ -15,12 +15,12 @@ from ..quantize.calibration import CalibrationWarning
 from ..quantize.methods import DEFAULT_RANGES, Method
 from ..region.text import digest
 from ..target import Target, load_target
-from .functions import call_regions, external
 from .options import Options, to_attrs
-from .preprocess import is_plain, prepare
+from .prepare.preprocess import is_plain, prepare
+from .regions.functions import call_regions, external
+from .regions.rows import op_rows
+from .regions.search import CompiledRegion, Found, find_regions
 from .report import PartitionReport, RegionRow
-from .rows import op_rows
-from .search import CompiledRegion, Found, find_regions
 
 SYMBOL_LIMIT = 80
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from .constants import ConstantEvaluator
-from .graph import Graph
+from .ir.constants import ConstantEvaluator
+from .ir.graph import Graph
 
 
 @dataclass(frozen=True)

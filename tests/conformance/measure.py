@@ -16,8 +16,8 @@ from tvm.contrib import graph_executor
 
 import byoc_accel.relay as ba
 from byoc_accel.quantize.calibration import CalibrationWarning
+from byoc_accel.relay.files.onnx_graph import importable
 from byoc_accel.relay.host import TARGET
-from byoc_accel.relay.onnx_graph import importable
 from byoc_accel.relay.report import PartitionReport
 
 from .nodes import Case, cases, with_constants

@@ -28,7 +28,23 @@ STAGES = (
     ("cli",),
     ("demo", "__main__"),
 )
-RANK = {name: rank for rank, row in enumerate(STAGES) for name in row}
+# The same within relay/.
+RELAY_PARTS = (
+    ("options", "host", "report", "programs", "ir", "codegen"),
+    ("patterns", "prepare"),
+    ("match",),
+    ("importer",),
+    ("regions",),
+    ("partition", "hook", "generate"),
+    ("files",),
+)
+
+
+def ranks(rows: tuple[tuple[str, ...], ...]) -> dict[str, int]:
+    return {name: rank for rank, row in enumerate(rows) for name in row}
+
+
+RANK, RELAY_RANK = ranks(STAGES), ranks(RELAY_PARTS)
 # Rounding and lookup tables are defined once; the meaning of a quantized Region needs them as well.
 FOR_ALL = ("byoc_accel.quantize.fixedpoint", "byoc_accel.quantize.tables")
 C_MODULES = {"_wia_sim": ("sim", "runtime", "lane_reader"), "_wia_runtime": ("runtime",)}
@@ -100,6 +116,20 @@ def test_no_stage_imports_a_later_one(root: Path) -> None:
         elif other in RANK and RANK[other] > RANK[stage]:
             wrong.add((file, other))
     assert not unknown, "give these a place in STAGES"
+    assert not wrong
+
+
+def test_no_part_of_relay_imports_a_later_one(root: Path) -> None:
+    here, wrong, parts = "byoc_accel.relay.", set(), set()
+    for file, stage, name in package_imports(root):
+        part = Path(file).parts[2].removesuffix(".py") if stage == "relay" else "__init__"
+        if part == "__init__":
+            continue
+        parts.add(part)
+        other = name.removeprefix(here).split(".")[0] if name.startswith(here) else ""
+        if RELAY_RANK.get(other, 0) > RELAY_RANK[part]:
+            wrong.add((file, other))
+    assert parts == set(RELAY_RANK), "give each a place in RELAY_PARTS"
     assert not wrong
 
 

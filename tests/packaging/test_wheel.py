@@ -19,7 +19,7 @@ FILES = (
     "byoc_accel/_csrc/runtime_c/include/wia/wia.h",
     "byoc_accel/_csrc/runtime_c/include/wia/gen/wia_isa.h",
     "byoc_accel/_csrc/hw_sim/include/wia_sim.h",
-    "byoc_accel/relay/plugin/wia_module.cc",
+    "byoc_accel/relay/codegen/wia_module.cc",
     "byoc_accel/targets/reference.toml",
     "byoc_accel/targets/tiny.toml",
     "byoc_accel/demo/mnist_cnn.onnx",

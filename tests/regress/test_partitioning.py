@@ -284,7 +284,7 @@ def test_layers_that_do_not_fit_are_found_in_few_rounds(fits: bool, monkeypatch:
     """40 layers of which none, or every second, fits the target. It took 22 rounds of matching before, one for every
     second layer that did not fit."""
     rounds = []
-    search = importlib.import_module("byoc_accel.relay.search")
+    search = importlib.import_module("byoc_accel.relay.regions.search")
     monkeypatch.setattr(search, "find_layers", lambda *a, find=search.find_layers: rounds.append(1) or find(*a))
     rng = np.random.default_rng(0)
     y: relay.Expr = relay.var("x", shape=(1, 1, 300, 64), dtype="int8")

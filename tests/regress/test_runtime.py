@@ -22,8 +22,9 @@ from byoc_accel.compile import compile_qregion  # noqa: E402
 from byoc_accel.errors import HostError  # noqa: E402
 from byoc_accel.quantize.interpret import interpret  # noqa: E402
 from byoc_accel.quantize.report import QuantReport  # noqa: E402
-from byoc_accel.relay import glue, hook  # noqa: E402
-from byoc_accel.relay.execute import Executor  # noqa: E402
+from byoc_accel.relay import hook  # noqa: E402
+from byoc_accel.relay.codegen import glue  # noqa: E402
+from byoc_accel.relay.files.execute import Executor  # noqa: E402
 from byoc_accel.sim import simulate_program  # noqa: E402
 from byoc_accel.target import load_target  # noqa: E402
 from tests import qregions  # noqa: E402

@@ -16,7 +16,8 @@ import tvm  # noqa: E402
 from tvm import relay  # noqa: E402
 
 import byoc_accel.relay as ba  # noqa: E402
-from byoc_accel.relay import glue, hook  # noqa: E402
+from byoc_accel.relay import hook  # noqa: E402
+from byoc_accel.relay.codegen import glue  # noqa: E402
 from tests.relay.models import (  # noqa: E402
     TARGET,
     compare,

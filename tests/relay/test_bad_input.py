@@ -15,8 +15,8 @@ pytest.importorskip("tvm.relay", reason="TVM with Relay is not installed")
 import byoc_accel.relay as ba  # noqa: E402
 from byoc_accel.cli import main  # noqa: E402
 from byoc_accel.errors import ModelError, QuantizeError  # noqa: E402
+from byoc_accel.relay.files.model_file import import_model  # noqa: E402
 from byoc_accel.relay.importer import import_function  # noqa: E402
-from byoc_accel.relay.model_file import import_model  # noqa: E402
 from tests.relay.models import external_functions, host_ops, reason  # noqa: E402
 from tests.relay.qdq_models import Net  # noqa: E402
 

@@ -11,8 +11,9 @@ import tvm  # noqa: E402
 from tvm import relay  # noqa: E402
 
 import byoc_accel.relay as ba  # noqa: E402
-from byoc_accel.relay import calibrate, host, search  # noqa: E402
+from byoc_accel.relay import host  # noqa: E402
 from byoc_accel.relay.importer import import_function  # noqa: E402
+from byoc_accel.relay.regions import calibrate, search  # noqa: E402
 from tests.relay.models import const, external_functions, module, qdense, random_inputs  # noqa: E402
 
 

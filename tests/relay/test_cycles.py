@@ -19,8 +19,8 @@ pytestmark = pytest.mark.relay
 pytest.importorskip("tvm.relay", reason="TVM with Relay is not installed")
 
 from byoc_accel.relay import partition  # noqa: E402
+from byoc_accel.relay.files.model_file import import_model  # noqa: E402
 from byoc_accel.relay.importer import import_function  # noqa: E402
-from byoc_accel.relay.model_file import import_model  # noqa: E402
 
 
 def layers(region: QRegion) -> Iterator[QRegion]:

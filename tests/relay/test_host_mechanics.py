@@ -26,7 +26,8 @@ from tvm import relay  # noqa: E402
 from tvm.contrib import graph_executor  # noqa: E402
 from tvm.relay.backend import Executor, Runtime  # noqa: E402
 
-from byoc_accel.relay import glue, hook  # noqa: E402
+from byoc_accel.relay import hook  # noqa: E402
+from byoc_accel.relay.codegen import glue  # noqa: E402
 
 TARGET = "llvm -mtriple=x86_64-linux-gnu"
 SHAPE = (1, 4, 6, 8)
@@ -450,7 +451,7 @@ def test_large_image_is_cheap(tmp_path: Path) -> None:
     script = f"""
 import resource, sys, pathlib
 sys.path.insert(0, {str(Path(glue.__file__).parents[2])!r})
-from byoc_accel.relay import glue
+from byoc_accel.relay.codegen import glue
 image = pathlib.Path("image.in").read_bytes()
 assert glue.build_region_object("big", image, ".").count(image) == 1
 usage = resource.getrusage(resource.RUSAGE_CHILDREN)

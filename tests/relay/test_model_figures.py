@@ -17,8 +17,8 @@ from byoc_accel.compile import compile_region  # noqa: E402
 from byoc_accel.demo.data import load_digits  # noqa: E402
 from byoc_accel.demo.driver import CALIBRATION_IMAGES  # noqa: E402
 from byoc_accel.demo.network import MODEL_FILE  # noqa: E402
+from byoc_accel.relay.files.model_file import ImportedModel, import_model  # noqa: E402
 from byoc_accel.relay.importer import import_function  # noqa: E402
-from byoc_accel.relay.model_file import ImportedModel, import_model  # noqa: E402
 from byoc_accel.report import report_image  # noqa: E402
 
 # Vela 5.2.0's weight bytes for an Ethos-U55-256, and the least of the formats that were computed for the same weights.

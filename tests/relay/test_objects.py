@@ -15,7 +15,8 @@ from tvm import relay  # noqa: E402
 
 import byoc_accel.relay as ba  # noqa: E402
 from byoc_accel.errors import HostError  # noqa: E402
-from byoc_accel.relay import glue, hook, objects  # noqa: E402
+from byoc_accel.relay import hook  # noqa: E402
+from byoc_accel.relay.codegen import glue, objects  # noqa: E402
 from tests.relay.models import (  # noqa: E402
     build,
     compare,

@@ -11,7 +11,7 @@ from byoc_accel.errors import HostError
 
 pytest.importorskip("tvm.relay", reason="TVM with Relay is not installed")
 
-from byoc_accel.relay import glue, plugin  # noqa: E402
+from byoc_accel.relay.codegen import glue, plugin  # noqa: E402
 
 pytestmark = pytest.mark.relay
 
@@ -57,8 +57,8 @@ class TestPluginCache:
 
     def test_concurrent_builds(self, places: list[Path], tmp_path: Path) -> None:
         script = (
-            f"import sys, pathlib; sys.path.insert(0, {str(Path(glue.__file__).parents[2])!r})\n"
-            "from byoc_accel.relay import plugin\n"
+            f"import sys, pathlib; sys.path.insert(0, {str(Path(glue.__file__).parents[3])!r})\n"
+            "from byoc_accel.relay.codegen import plugin\n"
             f"plugin.cache_directories = lambda: (pathlib.Path({str(places[0])!r}),)\n"
             "plugin.load(); plugin.create_module(b'')\n"
         )

@@ -22,7 +22,7 @@ from tvm import relay  # noqa: E402
 import byoc_accel.relay as ba  # noqa: E402
 from byoc_accel.cli import main  # noqa: E402
 from byoc_accel.errors import ModelError  # noqa: E402
-from byoc_accel.relay.model_file import ImportedModel, import_model  # noqa: E402
+from byoc_accel.relay.files.model_file import ImportedModel, import_model  # noqa: E402
 from byoc_accel.relay.report import PartitionReport  # noqa: E402
 from tests.relay.models import const, host_ops, module, reason, run  # noqa: E402
 from tests.relay.qdq_models import Net  # noqa: E402

@@ -13,7 +13,7 @@ import tvm  # noqa: E402
 from tvm.contrib import graph_executor  # noqa: E402
 
 import byoc_accel.relay as ba  # noqa: E402
-from byoc_accel.relay.model_file import import_model  # noqa: E402
+from byoc_accel.relay.files.model_file import import_model  # noqa: E402
 from tests.relay.models import build, host_ops, run_library  # noqa: E402
 
 SOFTMAX = ["nn.softmax", "qnn.quantize"]

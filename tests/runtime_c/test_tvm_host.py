@@ -18,7 +18,7 @@ def library(c_folder: Path):
     """A library of one region, linked from its object and the glue, loaded by TVM."""
     import tvm
 
-    from byoc_accel.relay.glue import build_region_object
+    from byoc_accel.relay.codegen.glue import build_region_object
 
     image = images.conv_image(load_target("tiny"), dtype="float32", nchw=True)
     folder = c_folder / "region"
