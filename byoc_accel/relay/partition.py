@@ -15,7 +15,7 @@ from ..quantize.calibration import CalibrationWarning
 from ..quantize.methods import DEFAULT_RANGES, Method
 from ..region.text import digest
 from ..target import Target, load_target
-from .options import Options, to_attrs
+from .options import Options, attach, to_attrs
 from .prepare.preprocess import is_plain, prepare
 from .regions.functions import call_regions, external
 from .regions.rows import op_rows
@@ -102,7 +102,7 @@ def _rewrite(module: tvm.IRModule, found: Sequence[Found], named: Sequence[Seque
     for root, regions in zip(found, named):
         callees = [relay.GlobalVar(n.symbol) for n in regions]
         for callee, n in zip(callees, regions):
-            result[callee] = external(n.region.draft, n.symbol, to_attrs(n.options))
+            result[callee] = attach(external(n.region.draft, n.symbol), n.options)
         if regions:
             groups = [n.region.draft.group for n in regions]
             result[root.name] = call_regions(root.function, root.graph, groups, callees)

@@ -249,7 +249,7 @@ class TestConstants:
         assert not [n for n in json.loads(library.get_graph_json())["nodes"] if "p0" in n["name"]]
         images = [(at, image) for at, image in find_images(blob)]
         assert len(images) == 1
-        assert len(blob) <= len(images[0][1].program.code) + 100_000
+        assert len(blob) <= len(images[0][1].program.code) + 95_000
         assert copies(blob, w) == (0, 0)
 
     @pytest.mark.case("B03")

@@ -23,6 +23,9 @@ from ..partition import partition
 from ..report import PartitionReport
 from .model_file import ImportedModel, import_model
 
+#: No names of internal functions, no empty space up to the next page between code and data: 10 KB of every library.
+LINK_OPTIONS = ["-Wl,--strip-all", "-Wl,-z,noseparate-code"]
+
 
 def build_model(path: str | Path, *, target: str | Target = "reference",
                 calibration: Mapping[str, np.ndarray] | None = None, scale: str = "multiplier",
@@ -49,7 +52,7 @@ def build_model(path: str | Path, *, target: str | Target = "reference",
         with _quiet(), tvm.transform.PassContext(opt_level=3):
             library = relay.build(module, target=host.TARGET)
         progress("linking")
-        library.export_library(str(out))
+        library.export_library(str(out), options=LINK_OPTIONS)
     except (tvm.TVMError, RuntimeError, OSError) as error:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         raise HostError(f"{model.name}: TVM cannot build or link the partitioned model "

@@ -1,7 +1,7 @@
 """Groups of layers -> external functions, and the caller rewritten to call them. No recursion."""
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -70,12 +70,12 @@ def _operand(graph: Graph, index: int, copies: dict[int, relay.Expr], evaluate: 
     return copies[index]
 
 
-def external(draft: Draft, symbol: str, attrs: Mapping[str, str]) -> relay.Function:
-    """The function of `draft` as TVM's external functions are marked, with our options as attributes."""
+def external(draft: Draft, symbol: str) -> relay.Function:
+    """The function of `draft` as TVM's external functions are marked."""
     function = draft.function
     one = tvm.tir.IntImm("int32", 1)
     marks: dict[str, object] = {"Primitive": one, "Inline": one, "Compiler": COMPILER, "global_symbol": symbol}
-    for name, value in {**marks, **attrs}.items():
+    for name, value in marks.items():
         function = function.with_attr(name, value)
     return function
 
