@@ -1,9 +1,8 @@
 """C headers from the tables: wia_format.h and wia_regs.h. C99 and C++, freestanding."""
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from ..emit.program import BUFFER_KINDS
+from ..generated import c_enum, c_header
 from . import layout, registers
 
 
@@ -16,12 +15,12 @@ def format_header(first_line: str) -> str:
     sections = [(f"WIA_SECTION_{s.name}", i) for i, s in enumerate(layout.SECTIONS)]
     intro = ("The image format: see docs/FORMAT.md. WIA_AT_* are byte offsets in a record, "
              "WIA_SIZE_* its bytes.")
-    return _guard("WIA_FORMAT_H", first_line, intro, [
+    return c_header("WIA_FORMAT_H", first_line, intro, [
         f"{limits}\n#define WIA_MAGIC {{{magic}}}\n#define WIA_SIZE_MAGIC {len(layout.MAGIC)}u",
         "/* Index of each section in the section table. */\n"
-        + _enum(sections + [("WIA_SECTION_COUNT", len(layout.SECTIONS))]),
-        _enum([(f"WIA_DTYPE_{name}", i) for i, name in enumerate(layout.DTYPES)]),
-        _enum([(f"WIA_BUFFER_{name}", i) for i, name in enumerate(BUFFER_KINDS)]),
+        + c_enum(sections + [("WIA_SECTION_COUNT", len(layout.SECTIONS))]),
+        c_enum([(f"WIA_DTYPE_{name}", i) for i, name in enumerate(layout.DTYPES)]),
+        c_enum([(f"WIA_BUFFER_{name}", i) for i, name in enumerate(BUFFER_KINDS)]),
         *(_record(record) for record in layout.RECORDS),
         _section_table(),
     ])
@@ -38,16 +37,7 @@ def registers_header(first_line: str) -> str:
         lines += [f"#define WIA_{register.name}_{bit.name} 0x{1 << bit.bit:x}u /* {bit.meaning} */"
                   for bit in register.bits]
         parts.append("\n".join(lines))
-    return _guard("WIA_REGS_H", first_line, "Register map of a device: byte offsets of 32-bit words.", parts)
-
-
-def _guard(name: str, first_line: str, intro: str, parts: Iterable[str]) -> str:
-    body = "\n\n".join(parts)
-    return f"/* {first_line} */\n/* {intro} */\n#ifndef {name}\n#define {name}\n\n{body}\n\n#endif\n"
-
-
-def _enum(rows: Iterable[tuple[str, int]]) -> str:
-    return "enum {\n" + ",\n".join(f"    {name.upper()} = {value}" for name, value in rows) + "\n};"
+    return c_header("WIA_REGS_H", first_line, "Register map of a device: byte offsets of 32-bit words.", parts)
 
 
 def _record(record: layout.Record) -> str:

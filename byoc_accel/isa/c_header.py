@@ -1,10 +1,10 @@
-"""C headers from the tables: wia_isa.h, wia_errors.h, wia_target.h. C99 and C++, freestanding."""
+"""C header of the instruction set, from its table: wia_isa.h. C99 and C++, freestanding."""
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
-from ..errors import C_ERRORS, EncodeError
-from ..target import FIELDS as TARGET_FIELDS
+from ..errors import EncodeError
+from ..generated import c_enum, c_header
 from .encode import CLASSES_BYTES, TABLE_BYTES
 from .fields import LAYOUT, OPERANDS, PRESENT, RESERVED, SIZES, WORD_BYTES, Operand, limits
 from .table import CODECS, INSTRUCTIONS, ISA_VERSION, ROUNDINGS, UNITS, Instruction
@@ -26,46 +26,7 @@ def isa_header(first_line: str) -> str:
         _PARAMETERS,
         _payload_bytes(),
     ]
-    return _guard("WIA_ISA_H", first_line, _ISA_INTRO, parts)
-
-
-def errors_header(first_line: str) -> str:
-    """Text of wia_errors.h."""
-    codes = "\n".join(f"    {e.name} = {e.code}{',' if e is not C_ERRORS[-1] else ''} /* {e.text} */"
-                      for e in C_ERRORS)
-    rows = " \\\n".join(f'    X({e.name}, {e.code}, "{e.text}")' for e in C_ERRORS)
-    intro = "Error codes: 0 is success, every failure has its own negative number."
-    return _guard("WIA_ERRORS_H", first_line, intro, [
-        f"enum {{\n{codes}\n}};",
-        "/* X(name, code, text) for every error, e.g. to build a table of texts. */\n"
-        f"#define WIA_ERROR_LIST(X) \\\n{rows}",
-    ])
-
-
-def target_header(first_line: str) -> str:
-    """Text of wia_target.h."""
-    members = "\n".join(f"    uint32_t {f.name}; /* {f.unit}: {f.meaning} */" for f in TARGET_FIELDS)
-    ranges = "\n".join(f"#define WIA_TARGET_{f.name.upper()}_{end} {value}u"
-                       for f in TARGET_FIELDS for end, value in (("MIN", f.low), ("MAX", f.high)))
-    reads = "\n".join(f"    target->{f.name} = wia_target_word(bytes + {4 * i});"
-                      for i, f in enumerate(TARGET_FIELDS))
-    names = ",\n".join(f'        "{f.table}.{f.key}"' for f in TARGET_FIELDS)
-    intro = ("The numbers of one accelerator, in the order in which an image's target section stores them\n"
-             " * (little-endian 32-bit words).")
-    return _guard("WIA_TARGET_H", first_line, intro, [
-        f"#define WIA_TARGET_FIELDS {len(TARGET_FIELDS)}u\n"
-        f"#define WIA_TARGET_BYTES {4 * len(TARGET_FIELDS)}u",
-        ranges,
-        f"typedef struct wia_target {{\n{members}\n}} wia_target_t;",
-        _WORD,
-        "/* Read the numbers from WIA_TARGET_BYTES bytes; they still need wia_target_check. */\n"
-        f"static inline void wia_target_read(wia_target_t *target, const uint8_t *bytes)\n{{\n{reads}\n}}",
-        _target_check(),
-        "/* TOML name of field 1 .. WIA_TARGET_FIELDS, \"?\" otherwise. */\n"
-        "static inline const char *wia_target_field_name(unsigned field)\n{\n"
-        f"    static const char *const names[] = {{\n{names}\n    }};\n"
-        "    return field >= 1u && field <= WIA_TARGET_FIELDS ? names[field - 1u] : \"?\";\n}",
-    ])
+    return c_header("WIA_ISA_H", first_line, _ISA_INTRO, parts, code=True)
 
 
 _ISA_INTRO = """The instruction set: opcodes, sizes, and decoding of one instruction from bytes.
@@ -122,22 +83,8 @@ static inline const uint8_t *wia_payload(const uint8_t *bytes)
     return bytes + wia_head_bytes(bytes);
 }"""
 
-_WORD = """static inline uint32_t wia_target_word(const uint8_t *bytes)
-{
-    return (uint32_t)bytes[0] | (uint32_t)bytes[1] << 8 | (uint32_t)bytes[2] << 16 | (uint32_t)bytes[3] << 24;
-}"""
-
-
-def _guard(name: str, first_line: str, intro: str, parts: Iterable[str]) -> str:
-    body = "\n\n".join(parts)
-    return (f"/* {first_line} */\n/* {intro}\n */\n#ifndef {name}\n#define {name}\n\n"
-            "#include <stdbool.h>\n#include <stddef.h>\n#include <stdint.h>\n\n"
-            "#ifdef __cplusplus\nextern \"C\" {\n#endif\n\n"
-            f"{body}\n\n#ifdef __cplusplus\n}}\n#endif\n\n#endif\n")
-
-
-def _enum(prefix: str, names: Iterable[tuple[str, str]]) -> str:
-    return "enum {\n" + ",\n".join(f"    {prefix}{n.upper()} = {v}" for n, v in names) + "\n};"
+def _choices(kind: str, names: Sequence[str]) -> str:
+    return c_enum((f"WIA_{kind}_{name}", number) for number, name in enumerate(names))
 
 
 def _isa_constants() -> str:
@@ -147,13 +94,13 @@ def _isa_constants() -> str:
         f"#define WIA_MAX_INSTRUCTION_BYTES {largest}u /* without payload */\n"
         f"#define WIA_UNIT_COUNT {len(UNITS)}u",
         "/* Units in token-bit order; WIA_UNIT_CONTROL is the dispatcher itself, which has no tokens. */\n"
-        + _enum("WIA_UNIT_", [*((u, str(i)) for i, u in enumerate(UNITS)), ("control", str(len(UNITS)))]),
-        _enum("WIA_OP_", ((i.mnemonic, f"0x{i.opcode:02x}") for i in INSTRUCTIONS)),
+        + _choices("UNIT", (*UNITS, "control")),
+        c_enum((f"WIA_OP_{i.mnemonic}", f"0x{i.opcode:02x}") for i in INSTRUCTIONS),
         "/* Bytes of each instruction without its payload when all of its words are stored. */\n"
-        + _enum("WIA_BYTES_", ((i.mnemonic, str(SIZES[i.mnemonic])) for i in INSTRUCTIONS)),
-        _enum("WIA_ROUNDING_", ((r, str(i)) for i, r in enumerate(ROUNDINGS))),
-        _enum("WIA_CODEC_", ((c, str(i)) for i, c in enumerate(CODECS))),
-        _enum("WIA_PAYLOAD_", ((p or "none", str(i)) for i, p in enumerate(PAYLOADS))),
+        + c_enum((f"WIA_BYTES_{i.mnemonic}", SIZES[i.mnemonic]) for i in INSTRUCTIONS),
+        _choices("ROUNDING", ROUNDINGS),
+        _choices("CODEC", CODECS),
+        _choices("PAYLOAD", [p or "none" for p in PAYLOADS]),
     ])
 
 
@@ -396,18 +343,3 @@ static inline size_t wia_instruction_bytes(const uint8_t *code, size_t size, siz
         return 0u;
     return wia_head_bytes(code + offset) + (size_t)wia_payload_bytes(code + offset);
 }}"""
-
-
-def _target_check() -> str:
-    tests = []
-    for number, field in enumerate(TARGET_FIELDS, 1):
-        # A lower limit of 0 is no test: C compilers warn about it.
-        low = f"target->{field.name} < {field.low}u || " if field.low else ""
-        tests.append(f"    if ({low}target->{field.name} > {field.high}u)\n        return {number}u;")
-    last = len(TARGET_FIELDS) + 1
-    return ("/* 0 if every number is in its range; the number (from 1) of the first field that is not;\n"
-            " * WIA_TARGET_FIELDS + 1 if the SRAM port is narrower than the array. */\n"
-            "static inline unsigned wia_target_check(const wia_target_t *target)\n{\n" + "\n".join(tests) +
-            "\n    if (target->sram_port_bytes < target->array_rows\n"
-            "        || target->sram_port_bytes < target->array_columns)\n"
-            f"        return {last}u;\n    return 0u;\n}}")

@@ -9,7 +9,8 @@ import sys
 from pathlib import Path
 
 from .. import generated
-from .c_header import errors_header, isa_header, target_header
+from .c_header import isa_header
+from .c_shared import errors_header, target_header
 from .manual import manual
 
 GENERATOR = "python -m byoc_accel.isa.generate"

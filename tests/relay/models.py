@@ -1,6 +1,7 @@
 """Relay models for tests, and three independent ways to run them: TVM's host, our region in NumPy, our library."""
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -241,3 +242,9 @@ def qconcat(parts: Sequence[relay.Expr], scales: Sequence[tuple[float, int]], ou
     return relay.qnn.op.concatenate(
         relay.Tuple(list(parts)), relay.Tuple([const(s, "float32") for s, _ in scales]),
         relay.Tuple([const(z, "int32") for _, z in scales]), const(out[0], "float32"), const(out[1], "int32"), axis)
+
+
+def nm(*arguments: str | Path) -> list[str]:
+    """Lines of the command nm."""
+    result = subprocess.run(["nm", *arguments], capture_output=True, text=True, check=True)
+    return result.stdout.splitlines()

@@ -163,7 +163,7 @@ def regions_in_order(part: tvm.IRModule) -> list[str]:
 
 @pytest.mark.case("B10")
 class TestSize:
-    """B10: time; a chain of 5,000 ops is in tests/regress/test_partitioning.py"""
+    """B10: time; a chain of 5,000 ops is in tests/regress/test_growth.py"""
 
     def test_dense_block_with_all_to_all_concatenation(self) -> None:
         """(a) 60 layers"""
