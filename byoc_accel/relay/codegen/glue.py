@@ -10,14 +10,11 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import shlex
-import shutil
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
 from ...errors import HostError
-from .plugin import first_error
+from .compiler import find_compiler, run_compiler
 
 RUNTIME_ARCHIVE = Path(__file__).parents[2] / "_lib" / "libwia_host.a"
 IMAGE_ALIGNMENT_BYTES = 64  # the container format asks for it, so that an image is used in place
@@ -121,24 +118,8 @@ def link_shared(objects: Sequence[bytes], workdir: Path | str) -> Path:
 
 
 def _run_cc(directory: Path, arguments: list[str]) -> None:
-    command = [*_cc(), *arguments]
-    try:
-        result = subprocess.run(command, cwd=directory, capture_output=True, text=True, errors="replace")
-    except OSError as error:
-        raise HostError(f"cannot run {command[0]} in {directory}: {error.strerror}; check TMPDIR") from None
-    if result.returncode != 0:
-        raise HostError(f"{command[0]} failed on a region: {first_error(result.stderr)}")
-
-
-def _cc() -> list[str]:
-    """The C compiler command: $CC, else the first one found."""
-    named = os.environ.get("CC")
-    candidates = [shlex.split(named)] if named and named.strip() else [["cc"], ["gcc"], ["clang"]]
-    for command in candidates:
-        if shutil.which(command[0]):
-            return command
-    tried = ", ".join(command[0] for command in candidates)
-    raise HostError(f"no C compiler found (tried {tried}), needed to link regions; install gcc or set CC")
+    command = [*find_compiler("C", "to link regions"), *arguments]
+    run_compiler(command, directory, f"{command[0]} failed on a region")
 
 
 def _write(path: Path, content: bytes) -> None:

@@ -10,9 +10,6 @@ import ctypes
 import functools
 import hashlib
 import os
-import shlex
-import shutil
-import subprocess
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -20,6 +17,7 @@ from pathlib import Path
 import tvm
 
 from ...errors import HostError
+from .compiler import find_compiler, run_compiler
 
 SOURCE = Path(__file__).parent / "wia_module.cc"
 CREATE_MODULE = "byoc_accel.relay.CreateModule"
@@ -114,33 +112,10 @@ def _compile(output: Path) -> None:
     if missing:
         raise HostError(f"this TVM has no C++ headers ({', '.join(missing)}); install hhb-tvm==3.2.3")
     command = [
-        *_cxx(), "-std=c++17", "-O2", "-fPIC", "-shared", "-fvisibility=hidden",
+        *find_compiler("C++", "once to build the TVM plugin"),
+        "-std=c++17", "-O2", "-fPIC", "-shared", "-fvisibility=hidden",
         "-D_GLIBCXX_USE_CXX11_ABI=0",  # as the wheel was built
         "-DDMLC_USE_LOGGING_LIBRARY=<tvm/runtime/logging.h>",
-        *(f"-I{path}" for path in includes), str(SOURCE), "-o", str(output),
+        *(f"-I{path}" for path in includes), str(SOURCE), "-o", output.name,
     ]  # fmt: skip
-    result = subprocess.run(command, capture_output=True, text=True, errors="replace")
-    if result.returncode != 0:
-        raise HostError(f"the TVM plugin does not compile: {first_error(result.stderr)}")
-
-
-def _cxx() -> list[str]:
-    """The C++ compiler command: $CXX, else the first one found."""
-    named = os.environ.get("CXX")
-    candidates = [shlex.split(named)] if named and named.strip() else [["g++"], ["c++"], ["clang++"]]
-    for command in candidates:
-        if shutil.which(command[0]):
-            return command
-    tried = ", ".join(command[0] for command in candidates)
-    raise HostError(
-        f"no C++ compiler found (tried {tried}), needed once to build the TVM plugin; install g++ or set CXX"
-    )
-
-
-def first_error(compiler_output: str) -> str:
-    """The line of a compiler's or linker's output that says what is wrong."""
-    lines = [line.strip() for line in compiler_output.splitlines() if line.strip()]
-    for line in lines:
-        if "error" in line.lower() or "undefined" in line.lower() or "fatal" in line.lower():
-            return line
-    return lines[-1] if lines else "the compiler gave no reason"
+    run_compiler(command, output.parent, "the TVM plugin does not compile")

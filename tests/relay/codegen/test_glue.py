@@ -63,6 +63,9 @@ def test_unusable_folders_and_compilers_are_named(tmp_path: Path, monkeypatch: p
     monkeypatch.setenv("CC", "no-such-compiler -O3")
     with pytest.raises(HostError, match=r"no C compiler found \(tried no-such-compiler\).*set CC"):
         glue.build_region_object("ok", b"x", tmp_path)
+    monkeypatch.setenv("CC", "'gcc")
+    with pytest.raises(HostError, match="CC is .* no command: No closing quotation; correct or unset it$"):
+        glue.build_region_object("ok", b"x", tmp_path)
     monkeypatch.setenv("CC", "false")
     with pytest.raises(HostError, match="false failed on a region: the compiler gave no reason"):
         glue.build_region_object("ok", b"x", tmp_path)
