@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from .container.image import Image, pack
 from .container.image import verify as verify_image
 from .emit.emit import emit
-from .emit.program import Program
+from .emit.program import Layer, Program
 from .emit.verify import verify as verify_program
 from .quantize.prune import prune
 from .quantize.qregion import QConv, QRegion
@@ -77,9 +77,12 @@ def _count_as_model(program: Program, qregion: QRegion) -> Program:
     tensors = qregion.by_name()
     macs = {n.name: n.weight.size * tensors[n.y].shape[1] * tensors[n.y].shape[2]
             for n in qregion.nodes if isinstance(n, QConv)}
-    layers = tuple(replace(layer, macs=macs.get(layer.name.partition("#")[0], layer.macs))  # "#" names a batch item
-                   for layer in program.layers)
-    return replace(program, layers=layers)
+    def of_layer(layer: Layer) -> int:  # "#" names a batch item, "+" joins the members of a chain
+        names = [layer.name] if layer.name in macs else layer.name.split("+")
+        known = [macs.get(name.partition("#")[0]) for name in names]
+        return layer.macs if None in known else sum(known)  # type: ignore[arg-type]
+
+    return replace(program, layers=tuple(replace(layer, macs=of_layer(layer)) for layer in program.layers))
 
 
 def compile_region(region: Region, target: Target | str = "reference", *, calibration: Iterable | None = None,

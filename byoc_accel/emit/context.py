@@ -93,8 +93,8 @@ class Context:
         base, access = self.stage_access(stage, block)
         if stage.strips is not None:
             pitch = stage.strips.columns * layout.channels
-            return Operand(base + (row - stage_row) * pitch, pitch, stage.bytes // stage.strips.count,
-                           block.stage_register, access)
+            rows = (row - stage_row) // stage.strips.row_step
+            return Operand(base + rows * pitch, pitch, stage.bytes // stage.strips.count, block.stage_register, access)
         return Operand(base + (row - stage_row) * layout.pitch_bytes + layout.border[1] * layout.channels,
                        layout.pitch_bytes, layout.channels, block.stage_register, access)
 

@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..errors import ScheduleError
 from ..isa.lane_layout import Work
 from ..quantize.qregion import QConv
 from ..schedule.geometry import block_input_rows, input_spans, is_depthwise
@@ -13,11 +12,9 @@ from ..schedule.plan import ConvStep, Place, StepPlan, Strips, result_shape
 from .array import Area, Taps, Window, convolve, depthwise, tile_work
 from .channels import Channels, reach, simplify
 from .context import Block, Context, Operand
+from .loops import IFM, OFM, RESIDUAL, SINK, Turn, blocks_in_loop, check_sinks
 from .moves import load_input, load_stage, load_strips, store_stage, tight
 from .post import Grid, Tail, post, set_channels, set_grid, set_tail
-
-# Address registers of a blocked step. Register 0 always reads as zero.
-IFM, RESIDUAL, OFM, SINK, STAGE = 1, 2, 3, 4, 7
 
 
 @dataclass(frozen=True)
@@ -35,24 +32,12 @@ class Group:
     tile: Work | None
 
 
-@dataclass(frozen=True)
-class Turn:
-    """One block of a step: its staging buffers, and whether it is the body of a hardware loop."""
-
-    block: Block
-    looped: bool
-
-    def register(self, number: int) -> int:
-        """Address register `number` in a loop, none otherwise."""
-        return number if self.looped else 0
-
-
 def emit_conv(ctx: Context, plan: StepPlan) -> None:
     """All blocks of a convolution; weights of a blocked step are stored once, inside a hardware loop."""
     step = plan.step
     assert isinstance(step, ConvStep)
-    groups = _groups(ctx, step, _strips(ctx, plan, step))
-    set_tail(ctx, _tail(ctx, step, None))
+    groups = groups_of(ctx, step, strips_of(ctx, plan, step.x))
+    set_tail(ctx, tail_of(ctx, step, None))
     if plan.blocks.heights:
         _written_out(ctx, plan, step, groups)
         return
@@ -71,7 +56,7 @@ def _written_out(ctx: Context, plan: StepPlan, step: ConvStep, groups: list[Grou
     for (_, loaded), (_, end) in zip(spans, spans[1:]):
         if end > loaded:
             load_input(ctx, step.x, loaded, end)
-    strips = _strips(ctx, plan, step)
+    strips = strips_of(ctx, plan, step.x)
     whole = ctx.source(plan, step.x, 0, 0, Block(), 0)
     ofm = ctx.result(plan, step.y, 0, Block(), 0)
     width = result_shape(step, ctx.tensors[step.y])[1]
@@ -80,45 +65,16 @@ def _written_out(ctx: Context, plan: StepPlan, step: ConvStep, groups: list[Grou
         ifm = replace(whole, access=replace(whole.access, rows=span))
         for x in range(0, width, plan.blocks.columns):
             area = Area(first, x, rows, min(plan.blocks.columns, width - x))
-            _channel_groups(ctx, step, groups, ifm, ofm, _tail(ctx, step, None), area, strips)
+            channel_groups(ctx, step, groups, ifm, ofm, tail_of(ctx, step, None), area, strips)
         first += rows
 
 
 def _loop(ctx: Context, plan: StepPlan, step: ConvStep, groups: list[Group]) -> None:
-    """Blocks in a loop; with two sets of staging buffers the next block is loaded while one is computed."""
-    spacing = plan.stage_spacing_bytes
-    loads, others = _registers(ctx, plan, step)
-    for register in (*loads, *others, *((STAGE,) if spacing else ())):
-        ctx.builder.control("setr", reg=register, value=0)
-    if spacing:
-        _load(ctx, plan, step, Turn(Block(0, STAGE), looped=True))
-        _advance(ctx, plan, step, loads)
-
-    def body(iteration: int) -> None:
-        ctx.begin_iteration()
-        turn = Turn(Block(iteration % 2 * spacing, STAGE if spacing else 0), looped=True)
-        if spacing and loads:
-            ahead = Turn(Block((iteration + 1) % 2 * spacing, STAGE), looped=True)
-            ctx.builder.control("flip", reg=STAGE, value=spacing)
-            _load(ctx, plan, step, ahead)
-            ctx.builder.control("flip", reg=STAGE, value=spacing)
-        elif not spacing:
-            _load(ctx, plan, step, turn)
-        _compute(ctx, plan, step, groups, turn)
-        _store(ctx, plan, step, turn)
-        _advance(ctx, plan, step, {**loads, **others})
-        if spacing:
-            ctx.builder.control("flip", reg=STAGE, value=spacing)
-
-    ctx.builder.loop(plan.blocks.count, body)
-    ctx.forget()
-
-
-def _advance(ctx: Context, plan: StepPlan, step: ConvStep, registers: dict[int, int]) -> None:
-    """Move address registers to the next block; the last block ends with the tensor and may overlap."""
+    """Blocks in a loop, the last of which ends with the tensor."""
     last_row = result_shape(step, ctx.tensors[step.y])[0] - plan.blocks.rows
-    for register, row_bytes in registers.items():
-        ctx.builder.control("addr", reg=register, increment=plan.blocks.rows * row_bytes, limit=last_row * row_bytes)
+    blocks_in_loop(ctx, plan.stage_spacing_bytes, plan.blocks.count, _registers(ctx, plan, step),
+                   (plan.blocks.rows, last_row), lambda turn: _load(ctx, plan, step, turn),
+                   lambda turn: _compute(ctx, plan, step, groups, turn), lambda turn: _store(ctx, plan, step, turn))
 
 
 def _registers(ctx: Context, plan: StepPlan, step: ConvStep) -> tuple[dict[int, int], dict[int, int]]:
@@ -134,16 +90,14 @@ def _registers(ctx: Context, plan: StepPlan, step: ConvStep) -> tuple[dict[int, 
         for index, (name, _) in enumerate(plan.stores):
             layout = ctx.places[name].layout
             others[SINK + index] = layout.width * layout.channels
-    if SINK + len(plan.stores) > STAGE and plan.stage(step.y) is not None:
-        raise ScheduleError(f"step {step.name!r}: {len(plan.stores)} copies of its result are stored block by block, "
-                            f"{STAGE - SINK} are possible; return it fewer times")
+        check_sinks(step.name, len(plan.stores))
     return loads, others
 
 
-def _strips(ctx: Context, plan: StepPlan, step: ConvStep) -> Strips | None:
+def strips_of(ctx: Context, plan: StepPlan, x: str) -> Strips | None:
     """How the input lies where the array reads it."""
-    stage = plan.stage(step.x)
-    return ctx.places[step.x].layout.strips if stage is None else stage.strips
+    stage = plan.stage(x)
+    return ctx.places[x].layout.strips if stage is None else stage.strips
 
 
 def _load(ctx: Context, plan: StepPlan, step: ConvStep, turn: Turn) -> None:
@@ -153,7 +107,7 @@ def _load(ctx: Context, plan: StepPlan, step: ConvStep, turn: Turn) -> None:
         layout = ctx.places[step.x].layout
         rows = min(block_input_rows(step, plan.blocks.rows), layout.rows)
         if stage.strips is not None:
-            load_strips(ctx, step, stage, rows, turn.block, turn.register(IFM))
+            load_strips(ctx, step, stage, -step.conv.padding[0], rows, turn.block, turn.register(IFM))
         else:
             load_stage(ctx, plan, step.x, -step.conv.padding[0], rows, turn.block, turn.register(IFM), padded=True)
     if step.residual is not None and step.residual != step.x and plan.stage(step.residual) is not None:
@@ -168,11 +122,11 @@ def _compute(ctx: Context, plan: StepPlan, step: ConvStep, groups: list[Group], 
     if step.residual is not None:
         shared = step.residual == step.x and plan.stage(step.x) is not None  # read from the staged input itself
         residual = ifm if shared else ctx.result(plan, step.residual, 0, turn.block, turn.register(RESIDUAL))
-    tail = _tail(ctx, step, residual)
+    tail = tail_of(ctx, step, residual)
     _, width, _ = result_shape(step, ctx.tensors[step.y])
     for x in range(0, width, plan.blocks.columns):
         area = Area(0, x, plan.blocks.rows, min(plan.blocks.columns, width - x))
-        _channel_groups(ctx, step, groups, ifm, ofm, tail, area, _strips(ctx, plan, step))
+        channel_groups(ctx, step, groups, ifm, ofm, tail, area, strips_of(ctx, plan, step.x))
 
 
 def _store(ctx: Context, plan: StepPlan, step: ConvStep, turn: Turn) -> None:
@@ -186,7 +140,7 @@ def _store(ctx: Context, plan: StepPlan, step: ConvStep, turn: Turn) -> None:
         store_stage(ctx, plan, place, 0, rows, turn.block, turn.register(SINK + index))
 
 
-def _tail(ctx: Context, step: ConvStep, residual: Operand | None) -> Tail:
+def tail_of(ctx: Context, step: ConvStep, residual: Operand | None) -> Tail:
     """Residual add and table of the step."""
     zero_point = 0 if step.residual is None else ctx.tensors[step.residual].zero_point
     out_zero_point = 0 if step.add is None else ctx.tensors[step.add.y].zero_point
@@ -194,7 +148,7 @@ def _tail(ctx: Context, step: ConvStep, residual: Operand | None) -> Tail:
                 step.table)
 
 
-def _channel_groups(ctx: Context, step: ConvStep, groups: list[Group], ifm: Operand, ofm: Operand, tail: Tail,
+def channel_groups(ctx: Context, step: ConvStep, groups: list[Group], ifm: Operand, ofm: Operand, tail: Tail,
                     area: Area, strips: Strips | None) -> None:
     """One item per group of array.columns output channels; items take turns in the accumulator banks."""
     conv = step.conv
@@ -214,7 +168,7 @@ def _channel_groups(ctx: Context, step: ConvStep, groups: list[Group], ifm: Oper
              acc_base=acc_base, positions=area.positions, residual_address=residual, chain_from=number)
 
 
-def _groups(ctx: Context, step: ConvStep, strips: Strips | None) -> list[Group]:
+def groups_of(ctx: Context, step: ConvStep, strips: Strips | None) -> list[Group]:
     """Parameters and weights of every group of array.columns output channels; over strips a kernel is one run."""
     conv, out = step.conv, []
     for first in range(0, conv.weight.shape[0], ctx.target.array_columns):
@@ -226,7 +180,7 @@ def _groups(ctx: Context, step: ConvStep, strips: Strips | None) -> list[Group]:
             weight, channel = _dense_weight(conv, first, last)
             if strips is not None:
                 weight = weight.reshape(len(weight), 1, 1, -1)
-            depth = ctx.places[step.x].layout.channels
+            depth = ctx.tensors[step.x].shape[3]
             tile = tile_work(weight, conv.dilation[1], depth, ctx.target.array_rows)
         out.append(Group(first, last, channels, weight, channel, tile))
     return out

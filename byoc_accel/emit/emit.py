@@ -6,8 +6,9 @@ from ..isa.encode import encode
 from ..isa.inst import Inst
 from ..quantize.qregion import QTensor
 from ..schedule.geometry import input_spans, is_depthwise
-from ..schedule.plan import ConvStep, Plan, PoolStep, Step, StepPlan, result_shape
+from ..schedule.plan import ChainStep, ConvStep, Plan, PoolStep, Step, StepPlan, result_shape
 from ..target import Target
+from .chain import emit_chain
 from .context import Context
 from .conv import emit_conv
 from .moves import clear, fill_border, load_input, store_result
@@ -48,6 +49,8 @@ def _emit_step(ctx: Context, plan: StepPlan) -> None:
         clear(ctx, plan.step.y, part.clear)
     if isinstance(plan.step, ConvStep):
         emit_conv(ctx, plan)
+    elif isinstance(plan.step, ChainStep):
+        emit_chain(ctx, plan)
     elif isinstance(plan.step, PoolStep):
         emit_pool(ctx, plan)
     else:
@@ -81,11 +84,15 @@ def layer_kind(step: Step) -> str:
         return kind + ("+add" if step.add else "") + ("+table" if step.table else "")
     if isinstance(step, PoolStep):
         return f"{step.pool.kind}_pool"
+    if isinstance(step, ChainStep):
+        return ", ".join(layer_kind(member) for member in step.members)
     return "add" if step.add else "table" if step.table else "copy"
 
 
 def macs(step: Step, tensors: dict[str, QTensor]) -> int:
     """Multiply-accumulates of the model's operator (padding counted, as TFLite and Vela do)."""
+    if isinstance(step, ChainStep):
+        return sum(macs(member, tensors) for member in step.members)
     if not isinstance(step, ConvStep):
         return 0
     height, width, _ = result_shape(step, tensors[step.y])

@@ -31,20 +31,21 @@ def _load_input_strips(ctx: Context, place: Place, source: Source, rows: tuple[i
                         sram_row_stride=layout.pitch_bytes, external_plane_stride=step[0], sram_plane_stride=step[1])
 
 
-def load_strips(ctx: Context, step: ConvStep, stage: Stage, rows: int, block: Block, register: int) -> None:
-    """Fill a staging buffer of strips with the `rows` padded rows behind the first output row."""
+def load_strips(ctx: Context, step: ConvStep, stage: Stage, first: int, rows: int, block: Block,
+                register: int) -> None:
+    """Fill a staging buffer of strips with `rows` padded rows from tensor row `first` on."""
     place, strips = ctx.places[step.x], stage.strips
     assert strips is not None and place.buffer is not None
     layout = place.layout
     pitch = strips.columns * layout.channels
     address, access = ctx.stage_access(stage, block)
     ctx.builder.add("load", "dma_in", (ctx.place_access(step.x),), (access,), binding=place.buffer,
-                    external_offset=place.address + layout.offset(-step.conv.padding[0], -step.conv.padding[1]),
+                    external_offset=place.address + layout.offset(first, -step.conv.padding[1]),
                     external_reg=register, sram_address=address, sram_reg=block.stage_register, row_bytes=pitch,
                     rows=strips.rows(rows), planes=strips.count, sram_row_stride=pitch,
                     external_row_stride=strips.row_step * layout.pitch_bytes,
                     external_plane_stride=strips.step * layout.channels,
-                    sram_plane_stride=strips.rows(rows) * pitch)
+                    sram_plane_stride=stage.bytes // strips.count)
 
 
 def store_result(ctx: Context, name: str, sink: Source) -> None:

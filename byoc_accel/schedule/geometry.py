@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from ..quantize.qregion import QTensor
 from ..target import Target
-from .plan import Blocks, ConvStep, Layout, PoolStep, Step, result_shape
+from .plan import Blocks, ChainStep, ConvStep, Layout, PoolStep, Step, result_shape
 
 
 def is_depthwise(step: Step) -> bool:
@@ -34,6 +34,8 @@ def layouts(steps: tuple[Step, ...], tensors: dict[str, QTensor]) -> dict[str, L
     """SRAM layout of every tensor: its border is the largest that any convolution reading it needs."""
     borders: dict[str, tuple[int, ...]] = {}
     for step in steps:
+        if isinstance(step, ChainStep):
+            step = step.members[0]
         if isinstance(step, ConvStep):
             need = border(step, tensors[step.x], result_shape(step, tensors[step.y]))
             borders[step.x] = tuple(max(a, b) for a, b in zip(need, borders.get(step.x, (0, 0, 0, 0))))

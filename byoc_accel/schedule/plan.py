@@ -168,14 +168,42 @@ class ElementStep:
     part: Part | None = None
 
 
-Step = Union[ConvStep, PoolStep, ElementStep]
+@dataclass(frozen=True)
+class ChainStep:
+    """Convolutions that take turns block by block, so that what lies between them never exists as a whole.
+
+    inner: the tensors between the members. Only the last member may have a residual, and none writes a part.
+    """
+
+    members: tuple[ConvStep, ...]
+    inner: tuple[QTensor, ...]
+
+    @property
+    def name(self) -> str:
+        return "+".join(member.name for member in self.members)
+
+    @property
+    def x(self) -> str:
+        return self.members[0].x
+
+    @property
+    def y(self) -> str:
+        return self.members[-1].y
+
+    @property
+    def residual(self) -> str | None:
+        return self.members[-1].residual
+
+
+Step = Union[ConvStep, PoolStep, ElementStep, ChainStep]
 
 
 @dataclass(frozen=True)
 class Stage:
     """SRAM buffer that holds one block of an external operand of a step, as rows or as strips.
 
-    With `StepPlan.stage_spacing_bytes` there is a second one at that distance, for the blocks of odd number.
+    With `StepPlan.stage_spacing_bytes` there is a second one at that distance, for the blocks of odd number, except
+    for tensors inside a chain.
     """
 
     tensor: str
@@ -211,7 +239,8 @@ class Source:
 class StepPlan:
     """One step with its cut, its staging buffers, and the moves around it.
 
-    stage_spacing_bytes: distance of the second set of stages, 0 when there is one set only.
+    stage_spacing_bytes: distance of the second set of stages, 0 when there is one set only. inner: buffers of the
+    tensors inside a chain.
     loads: inputs copied from their buffer into SRAM before the step; fills: tensors whose border is written before
     the step; stores: results copied to an output buffer after (each block of) the step.
     """
@@ -223,6 +252,7 @@ class StepPlan:
     loads: tuple[str, ...]
     fills: tuple[str, ...]
     stores: tuple[tuple[str, Source], ...]
+    inner: tuple[Stage, ...] = ()
 
     def stage(self, tensor: str) -> Stage | None:
         """The staging buffer of an external operand, or None when it lives in SRAM."""

@@ -9,28 +9,59 @@ from ..region.region import Port
 from ..target import Target
 from .alloc import Overflow, Request, allocate
 from .batch import item_name, split_batch
+from .merge import merged, merges, worse
 from .plan import Place, Plan, Source, Stage, StepPlan, step_inputs
 from .ports import Buffer, HostPort
 from .relax import relax
 from .steps import make_steps
 from .tables import BORDER_ROW, Draft, Tables, stage_name
 
+#: Rounds in which chains grow.
+CHAIN_ROUNDS = 8
+
 
 def schedule(qregion: QRegion, target: Target) -> Plan:
     """Plan of `qregion` on `target`; raises ScheduleError naming the step when not even one row fits."""
+    single, batch, tables = start(qregion, target)
+    tables, addresses = settle(tables)
+    unwanted: set[str] = set()
+    wanted: frozenset[str] = frozenset()
+    for _ in range(CHAIN_ROUNDS):
+        chosen = merges(tables, unwanted)
+        if not chosen:
+            break
+        chained = settle(merged(tables, chosen, wanted))
+        lost = worse(chained[0], chosen)
+        unwanted.update(lost)
+        if chained[0].cycles() < tables.cycles():
+            tables, addresses = chained
+            wanted = wanted.union(*(merge.outside for merge in chosen))
+        elif not lost:
+            break
+    return finish(qregion, single, batch, tables, addresses)
+
+
+def start(qregion: QRegion, target: Target) -> tuple[QRegion, int, Tables]:
+    """The region of one batch item, how many there are, and its tables with nothing decided."""
     single, batch = split_batch(qregion)
-    tables = Tables(single, Draft(make_steps(single), frozenset()), target)
+    return single, batch, Tables(single, Draft(make_steps(single), frozenset()), target)
+
+
+def settle(tables: Tables) -> tuple[Tables, dict[str, int]]:
+    """Tables that fit the SRAM, and the addresses of everything in it."""
+    target = tables.target
     while True:
         crowded = tables.crowded_step()
         if crowded is None:
             addresses = allocate(tables.requests(), target.sram_bytes, target.memory_alignment_bytes)
             if not isinstance(addresses, Overflow):
-                return _finish(qregion, single, batch, tables, addresses)
+                return tables, addresses
             crowded = min(addresses.step, len(tables.cuts) - 1)
         tables = relax(tables, crowded)
 
 
-def _finish(qregion: QRegion, single: QRegion, batch: int, tables: Tables, addresses: dict[str, int]) -> Plan:
+def finish(qregion: QRegion, single: QRegion, batch: int, tables: Tables, addresses: dict[str, int]) -> Plan:
+    """The plan of tables that fit."""
     sources = dict(_items(qregion, qregion.inputs, 0, batch))
     sinks = _items(qregion, qregion.outputs, len(qregion.inputs), batch)
     places, scratch_bytes = _places(tables, addresses, sources, sinks, len(qregion.inputs) + len(qregion.outputs))
@@ -107,8 +138,9 @@ def _step_plans(tables: Tables, addresses: dict[str, int], places: dict[str, Pla
         place = places[root(step.y)]
         stores = tuple((name, s) for name, s in sinks if root(name) == root(step.y)
                        and (place.buffer, place.address) != (s.buffer, s.offset))
+        inner = tuple(Stage(n, addresses[stage_name(index)] + offset, size) for n, offset, size in cut.inner)
         spacing = cut.set_bytes if cut.paired else 0
-        plans.append(StepPlan(step, cut.blocks, stages, spacing, loads, fills, stores))
+        plans.append(StepPlan(step, cut.blocks, stages, spacing, loads, fills, stores, inner))
     return tuple(plans)
 
 

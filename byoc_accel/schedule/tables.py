@@ -6,12 +6,15 @@ from dataclasses import dataclass, field, replace
 from ..quantize.qregion import QRegion
 from ..target import Target
 from .alloc import Request
+from .chain import inner_layouts
+from .chain_cost import BYTES_PER_CYCLE, ChainCost
 from .cost import Operands, step_cycles
 from .geometry import block_input_rows, cut, first_cut, layouts
-from .plan import Blocks, Layout, Step, Strips, result_shape, step_inputs
+from .plan import Blocks, ChainStep, Layout, Step, Strips, result_shape, step_inputs
 from .ramp import first_layer
 from .steps import Steps, lifetimes
 from .strips import possible, strips
+from .timeline import load_rows
 
 BORDER_ROW = "@border_row"
 
@@ -31,7 +34,8 @@ class Draft:
 class Cut:
     """How a step is cut: blocks, and the sizes of its staging buffers with their offsets in one set of them.
 
-    cycles: estimate of the whole step. excess_bytes: what the smallest cut needs beyond the SRAM, 0 if it fits.
+    inner: sizes of the buffers inside a chain, with their offsets behind all sets. bytes: of all of this. cycles:
+    estimate of the whole step. excess_bytes: what the smallest cut needs beyond the SRAM, 0 if it fits.
     """
 
     blocks: Blocks
@@ -40,8 +44,10 @@ class Cut:
     sizes: dict[str, int]
     offsets: dict[str, int]
     set_bytes: int
+    bytes: int
     cycles: int
     excess_bytes: int = 0
+    inner: tuple[tuple[str, int, int], ...] = ()
 
 
 def stage_name(index: int) -> str:
@@ -62,6 +68,7 @@ class Tables:
         self.lifetimes = lifetimes(self.steps, set(self.outputs)) if base is None else base.lifetimes
         self._in_strips = base._in_strips if base is not None else [s for s in self.steps.steps
                                                                     if self._may_lie_in_strips(s)]
+        self._chain_costs: dict[str, ChainCost] = {} if base is None else base._chain_costs
         self.layouts = dict(self._rows)
         self._first: Blocks | None = None
         for step in self._in_strips:
@@ -82,7 +89,9 @@ class Tables:
     def _ramp(self) -> None:
         """Blocks of the first step, which wait for their part of the input only, and how that lies."""
         step = self.steps.steps[0]
-        if step.x not in self.inputs or self.is_external(step.x) or self.is_external(step.y):
+        if isinstance(step, ChainStep) or step.x not in self.inputs:
+            return
+        if self.is_external(step.x) or self.is_external(step.y):
             return
         layout = self._rows[step.x]
         operands = replace(self._operands(step), x=layout, strips=None)
@@ -107,6 +116,18 @@ class Tables:
         """First step whose operands do not fit the SRAM."""
         return next((i for i, chosen in enumerate(self.cuts) if chosen.excess_bytes), None)
 
+    def cycles(self) -> int:
+        """Estimate for all steps."""
+        return sum(map(self.step_cycles, range(len(self.cuts))))
+
+    def step_cycles(self, index: int) -> int:
+        """Estimate for a step, with the load of a network's input that it waits for."""
+        step, chosen = self.steps.steps[index], self.cuts[index]
+        if index or step.x not in self.inputs or self.is_external(step.x) or chosen.blocks.heights:
+            return chosen.cycles
+        layout = self.layouts[step.x]
+        return chosen.cycles + load_rows(layout, layout.height, self.target)
+
     def residents(self, index: int) -> list[str]:
         """Root tensors that occupy SRAM during a step."""
         return [n for n, (first, last) in self.lifetimes.items() if first <= index <= last
@@ -123,8 +144,8 @@ class Tables:
         last = len(self.steps.steps)
         out = [Request(name, self.layouts[name].bytes, *span) for name, span in self._spans().items()]
         for index, chosen in enumerate(self.cuts):
-            if chosen.set_bytes:
-                out.append(Request(stage_name(index), chosen.set_bytes * (1 + chosen.paired), index, index))
+            if chosen.bytes:
+                out.append(Request(stage_name(index), chosen.bytes, index, index))
         if self.border_row_bytes():
             out.append(Request(BORDER_ROW, self.border_row_bytes(), 0, last))
         return out
@@ -202,6 +223,8 @@ class Tables:
 
     def _search(self, step: Step, operands: Operands, room: int) -> Cut:
         """The cut of least estimated cycles among those that fit."""
+        if isinstance(step, ChainStep):
+            return self._search_chain(step, operands, room)
         first = self._first_cut(step)
         if not (operands.x_outside or operands.residual_outside or operands.y_outside):
             if step is self.steps.steps[0] and self._first is not None:
@@ -218,20 +241,79 @@ class Tables:
         if operands.x_outside:
             operands = replace(operands, strips=strips(step, operands, blocks, self.target))
         sizes = self._stage_sizes(step, operands, blocks)
-        offsets, end = {}, 0
-        alignment = self.target.memory_alignment_bytes
+        offsets, end = self._stack(sizes, 0)
+        total = end * (1 + paired)
+        return Cut(blocks, paired, operands.strips, sizes, offsets, end, total,
+                   step_cycles(step, operands, blocks, paired, self.target), max(0, total - room))
+
+    def _search_chain(self, chain: ChainStep, operands: Operands, room: int) -> Cut:
+        """The same for a chain, which is cut even where its operands are in SRAM."""
+        _, height, width, _ = operands.y.shape
+        outside = operands.x_outside or operands.residual_outside or operands.y_outside
+        cuts = [self._chain_cut(chain, operands, blocks, paired, room)
+                for blocks in {cut(height, rows, width) for rows in range(1, height + 1)}
+                for paired in ((True, False) if outside and blocks.count > 1 else (False,))]
+        return min(cuts, key=lambda c: (c.excess_bytes, c.cycles, c.blocks.count, c.paired))
+
+    def chain_cycles(self, chain: ChainStep, index: int) -> tuple[int, frozenset[str]]:
+        """Estimate for a chain instead of steps `index` and `index` + 1, with its input and result where they are, or
+        one of them or both outside, and which of them are outside."""
+        operands = self._operands(chain)
+        middle = self.steps.steps[index].y
+        room = min(self._room[index], self._room[index + 1])
+        if not self.is_external(middle):
+            room += self.layouts[middle].bytes
+        found = []
+        for names in _subsets([n for n in (chain.x, chain.y) if not self.is_external(n)]):
+            outside = replace(operands, x_outside=operands.x_outside or chain.x in names,
+                              y_outside=operands.y_outside or chain.y in names)
+            chosen = self._search_chain(chain, outside, room + sum(self.layouts[name].bytes for name in names))
+            cost = chosen.cycles + sum(map(self.leave_cycles, names))
+            found.append((chosen.excess_bytes > 0, cost, chosen.cycles, sorted(names)))
+        over, _, cycles, names = min(found)
+        return (1 << 40 if over else cycles), frozenset(self.steps.root(n) for n in names)
+
+    def leave_cycles(self, name: str) -> int:
+        """What it costs that a tensor leaves the SRAM: a part of a move, since others hide it as a rule, and the copy
+        with a border of a network's input."""
+        cycles = self._rows[name].bytes // self.target.dma_bytes_per_cycle
+        return cycles if self.steps.root(name) in self.inputs and not self.layouts[name].is_tight else cycles // 4
+
+    def _chain_cost(self, chain: ChainStep) -> ChainCost:
+        if chain.name not in self._chain_costs:
+            self._chain_costs[chain.name] = ChainCost(chain, self.steps.tensors[chain.y], self.target)
+        return self._chain_costs[chain.name]
+
+    def _chain_cut(self, chain: ChainStep, operands: Operands, blocks: Blocks, paired: bool, room: int) -> Cut:
+        if operands.x_outside:
+            operands = replace(operands, strips=self._chain_cost(chain).strips(operands, blocks))
+        sizes = self._stage_sizes(chain, operands, blocks)
+        offsets, end = self._stack(sizes, 0)
+        inner = {t.name: layout.bytes
+                 for t, layout in zip(chain.inner, inner_layouts(chain, operands.y, blocks.rows))}
+        inner_offsets, total = self._stack(inner, end * (1 + paired))
+        cost = self._chain_cost(chain)
+        cycles = cost.cycles(operands, blocks, paired) + cost.copied_bytes(operands, blocks) // BYTES_PER_CYCLE
+        return Cut(blocks, paired, operands.strips, sizes, offsets, end, total, cycles, max(0, total - room),
+                   tuple((name, inner_offsets[name], size) for name, size in inner.items()))
+
+    def _stack(self, sizes: dict[str, int], start: int) -> tuple[dict[str, int], int]:
+        """Offsets of buffers that lie one behind another, and their end."""
+        offsets, alignment = {}, self.target.memory_alignment_bytes
         for name, size in sizes.items():
-            offsets[name] = end
-            end += -(-size // alignment) * alignment
-        return Cut(blocks, paired, operands.strips, sizes, offsets, end,
-                   step_cycles(step, operands, blocks, paired, self.target), max(0, end * (1 + paired) - room))
+            offsets[name] = start
+            start += -(-size // alignment) * alignment
+        return offsets, start
 
     def _stage_sizes(self, step: Step, operands: Operands, blocks: Blocks) -> dict[str, int]:
         """Size of the staging buffer of every external operand."""
         sizes: dict[str, int] = {}
         if operands.x_outside:
             layout = operands.x
-            rows = min(block_input_rows(step, blocks.rows), layout.rows)
+            if isinstance(step, ChainStep):
+                rows = self._chain_cost(step).stage_rows(operands, blocks.rows)
+            else:
+                rows = min(block_input_rows(step, blocks.rows), layout.rows)
             lying = operands.strips
             sizes[step.x] = (rows * layout.pitch_bytes if lying is None
                              else lying.count * lying.rows(rows) * lying.columns * layout.channels)
@@ -241,6 +323,13 @@ class Tables:
             if outside and name not in sizes:
                 sizes[name] = blocks.rows * width * channels
         return sizes
+
+
+def _subsets(names: list[str]) -> list[set[str]]:
+    out: list[set[str]] = [set()]
+    for name in dict.fromkeys(names):
+        out += [{*chosen, name} for chosen in out]
+    return out
 
 
 def _clears(step: Step) -> bool:

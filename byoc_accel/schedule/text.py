@@ -37,6 +37,7 @@ def _step(plan: StepPlan, places: dict[str, Place]) -> list[str]:
                        f"in {heights} rows x {blocks.columns} columns"])]
     twice = f", again {plan.stage_spacing_bytes} B further" if plan.stage_spacing_bytes else ""
     lines += [f"  stage {s.tensor} at sram+{s.address} {s.bytes} B{_strips(s.strips)}{twice}" for s in plan.stages]
+    lines += [f"  inside {s.tensor} at sram+{s.address} {s.bytes} B" for s in plan.inner]
     lines += [f"  load {name}" for name in plan.loads] + [f"  border {name}" for name in plan.fills]
     lines += [f"  store {name} -> buffer {sink.buffer}+{sink.offset}" for name, sink in plan.stores]
     return lines

@@ -9,9 +9,10 @@ from bisect import bisect_left
 from dataclasses import dataclass, field, replace
 
 from ..target import Target
+from .chain_cost import ChainCost
 from .cost import Operands, column_chunks, post_cycles, step_cycles, tiles
 from .geometry import border_pieces, input_spans, is_depthwise, strip_loads, uses_accumulators
-from .plan import Blocks, ConvStep, Layout, Place, Plan, PoolStep, Step, StepPlan, result_shape
+from .plan import Blocks, ChainStep, ConvStep, Layout, Place, Plan, PoolStep, Step, StepPlan, result_shape
 from .window import split_window
 
 #: Usual sizes: words of zero are not stored.
@@ -66,6 +67,12 @@ class _Clock:
     par: float = 0.0
     started: bool = False  # the decoder has taken words ahead
 
+    def advance(self, time: float) -> None:
+        """Every unit is free and every result is there at `time`."""
+        self.visible = self.array = self.dma_in = self.post = self.dispatch = self.shadow = time
+        self.fetch.take(0.0, time)
+        self.fetch.available = time
+
 
 def plan_cycles(plan: Plan, sizes: list[tuple[int, int]], target: Target) -> list[float]:
     """Time by which each step is done; `sizes` are (program bytes, weight bytes) of each."""
@@ -74,8 +81,8 @@ def plan_cycles(plan: Plan, sizes: list[tuple[int, int]], target: Target) -> lis
     out = []
     for index, (step, (size, weights)) in enumerate(zip(plan.steps, sizes)):
         operands = _operands(step, places, tensors)
-        if step.stages:
-            _staged(clock, step, operands, size)
+        if step.stages or step.inner:
+            _staged(clock, step, operands, places, size)
         else:
             last = index == len(plan.steps) - 1
             _resident(clock, step, operands, places, size, weights, last)
@@ -103,14 +110,22 @@ def _operands(step: StepPlan, places: dict[str, Place], tensors: dict) -> Operan
                     not places[step.step.y].layout.is_tight)
 
 
-def _staged(clock: _Clock, step: StepPlan, operands: Operands, size: int) -> None:
-    """A step with staging buffers begins when everything before is done, as a barrier is in front."""
-    start = max(clock.visible, clock.end, clock.dma_in, clock.fetch.available)
-    clock.visible = start + step_cycles(step.step, operands, step.blocks, bool(step.stage_spacing_bytes),
-                                        clock.target, size)
-    clock.array = clock.dma_in = clock.post = clock.dispatch = clock.shadow = clock.visible
-    clock.fetch.take(0.0, clock.visible)
-    clock.fetch.available = clock.visible
+def _staged(clock: _Clock, step: StepPlan, operands: Operands, places: dict[str, Place], size: int) -> None:
+    """A step in blocks begins when everything before is done and its inputs in SRAM are there; then block after block,
+    and stores."""
+    arrived = [_load(clock, places[name].layout, places[name].layout.height) for name in step.loads]
+    for name in step.fills:
+        if places[name].in_sram:
+            _fill(clock, places[name].layout)
+    start = max(clock.visible, clock.end, clock.dma_in, clock.fetch.available, *arrived)
+    paired = bool(step.stage_spacing_bytes)
+    if isinstance(step.step, ChainStep):
+        cost = ChainCost(step.step, operands.y, clock.target)
+        clock.advance(start + cost.cycles(operands, step.blocks, paired, size))
+    else:
+        clock.advance(start + step_cycles(step.step, operands, step.blocks, paired, clock.target, size))
+    if step.stage(step.step.y) is None:
+        _stores(clock, step, places)
 
 
 def _resident(clock: _Clock, step: StepPlan, operands: Operands, places: dict[str, Place], size: int, weights: int,
@@ -140,6 +155,12 @@ def _resident(clock: _Clock, step: StepPlan, operands: Operands, places: dict[st
             clock.dispatch = max(clock.dispatch, clock.fetch.available) + target.fetch_latency_cycles
             clock.fetch.available = clock.dispatch
     clock.dispatch = clock.fetch.take(tail, clock.dispatch)
+    _stores(clock, step, places)
+
+
+def _stores(clock: _Clock, step: StepPlan, places: dict[str, Place]) -> None:
+    """Copies of a whole result to output buffers."""
+    target = clock.target
     for name, _ in step.stores:
         layout = places[name].layout
         row = layout.width * layout.channels

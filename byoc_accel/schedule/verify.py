@@ -8,8 +8,9 @@ from typing import Optional
 from ..errors import ScheduleError
 from ..quantize.qregion import QTensor
 from ..target import Target
+from .chain import inner_layouts, stripes
 from .geometry import uses_accumulators
-from .plan import Layout, Place, Plan, StepPlan, result_shape, step_inputs
+from .plan import ChainStep, Layout, Place, Plan, StepPlan, result_shape, step_inputs
 
 
 def verify(plan: Plan, target: Target) -> None:
@@ -24,6 +25,8 @@ def verify(plan: Plan, target: Target) -> None:
                 raise ScheduleError(f"step {step.step.name!r}: reads {name!r} before it is produced")
         produced.add(_root(places[step.step.y]))
         _verify_blocks(step, shapes[step.step.y], target)
+        if isinstance(step.step, ChainStep):
+            _verify_chain(step, step.step, shapes[step.step.y])
         _verify_border(step, places, borders)
         _verify_step_memory(step, [(name, places[name]) for name in alive], plan, target)
 
@@ -72,12 +75,37 @@ def _verify_blocks(step: StepPlan, y: QTensor, target: Target) -> None:
                             f"{target.accumulator_entries_per_bank} accumulator entries of a bank")
 
 
+def _verify_chain(plan: StepPlan, chain: ChainStep, y: QTensor) -> None:
+    """Each member reads what the one before writes, and the buffers between them hold the rows behind a block."""
+    where = f"step {chain.name!r}"
+    for before, after, x in zip(chain.members, chain.members[1:], chain.inner):
+        if not before.y == after.x == x.name or before.residual is not None:
+            raise ScheduleError(f"{where}: {after.name!r} does not read the result of {before.name!r} alone; split the "
+                                "chain")
+    needs = {x.name: layout.bytes for x, layout in zip(chain.inner, inner_layouts(chain, y, plan.blocks.rows))}
+    for stage in plan.inner:
+        if stage.bytes < needs.pop(stage.tensor, 0):
+            raise ScheduleError(f"{where}: the buffer of {stage.tensor!r} has {stage.bytes} B, less than the rows "
+                                f"behind {plan.blocks.rows} rows of the result")
+    if needs:
+        raise ScheduleError(f"{where}: {', '.join(needs)} have no buffer inside the chain")
+    rows = 0
+    for stripe in stripes(chain, y, plan.blocks):
+        if stripe.first > rows:
+            raise ScheduleError(f"{where}: rows {rows} to {stripe.first} of the result are never computed")
+        rows = min(stripe.first + stripe.rows * stripe.count, y.shape[1])
+    if rows != y.shape[1]:
+        raise ScheduleError(f"{where}: {rows} of {y.shape[1]} rows of the result are computed")
+
+
 def _verify_step_memory(step: StepPlan, alive: Sequence[tuple[str, Place]], plan: Plan, target: Target) -> None:
     """Ranges in use during `step`: its operands and stages, and all that later steps still read."""
     ranges: dict[tuple[int, int], str] = {}
     for name, place in alive:
         if place.in_sram:
             ranges[place.address, place.address + place.layout.bytes] = name
+    for stage in step.inner:
+        ranges[stage.address, stage.address + stage.bytes] = f"rows of {stage.tensor}"
     for stage in step.stages:
         for start in {stage.address, stage.address + step.stage_spacing_bytes}:
             ranges[start, start + stage.bytes] = f"stage of {stage.tensor}"

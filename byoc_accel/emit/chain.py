@@ -1,0 +1,160 @@
+"""Chains: blocks of several convolutions in turn, what lies between them in buffers of a block."""
+from __future__ import annotations
+
+from ..schedule.chain import Span, Stripe, areas, heights_of, inner_layouts, input_span, results, spans, stripes
+from ..schedule.plan import ChainStep, ConvStep, Layout, Place, Stage, StepPlan, Strips
+from .array import Area
+from .context import Block, Context, Operand
+from .conv import Group, channel_groups, groups_of, strips_of, tail_of
+from .loops import IFM, OFM, RESIDUAL, SINK, Turn, blocks_in_loop, check_sinks
+from .moves import load_stage, load_strips, store_stage, tight
+from .post import set_tail
+
+
+class _Chain:
+    """A chain under emission: its plan, its weights, and the layout of what is inside."""
+
+    def __init__(self, ctx: Context, plan: StepPlan, step: ChainStep):
+        self.ctx, self.plan, self.step = ctx, plan, step
+        self.y = ctx.tensors[step.y]
+        self.heights = heights_of(step, self.y)
+        self.layouts = inner_layouts(step, self.y, plan.blocks.rows)
+        self.strips: list[Strips | None] = [strips_of(ctx, plan, step.x), *(None for _ in step.inner)]
+        self.groups: list[list[Group]] = [groups_of(ctx, m, s) for m, s in zip(step.members, self.strips)]
+
+    def spans(self, stripe: Stripe) -> list[tuple[Span, Span]]:
+        return spans(self.step, stripe.first, stripe.rows, self.heights)
+
+    def input_rows(self, stripe: Stripe) -> Span:
+        """Rows of the chain's input behind a stripe; those of its border have negative numbers."""
+        return input_span(self.step.members[0], self.spans(stripe)[0][1])
+
+
+def emit_chain(ctx: Context, plan: StepPlan) -> None:
+    """All stripes of a chain; equal ones are the body of a hardware loop, the others are written out."""
+    step = plan.step
+    assert isinstance(step, ChainStep)
+    chain = _Chain(ctx, plan, step)
+    for stage, layout in zip(plan.inner, chain.layouts):
+        _fill_columns(ctx, stage, layout)
+    for stripe in stripes(step, chain.y, plan.blocks):
+        if stripe.count == 1:
+            turn = Turn(Block(), looped=False)
+            _load(chain, stripe, turn)
+            _compute(chain, stripe, turn)
+            _store(chain, stripe, turn)
+        else:
+            limit = min(stripe.rows * (stripe.count - 1), chain.y.shape[1] - stripe.rows - stripe.first)
+            blocks_in_loop(ctx, plan.stage_spacing_bytes, stripe.count, _registers(chain), (stripe.rows, limit),
+                           lambda turn, s=stripe: _load(chain, s, turn),
+                           lambda turn, s=stripe: _compute(chain, s, turn),
+                           lambda turn, s=stripe: _store(chain, s, turn))
+
+
+def _registers(chain: _Chain) -> tuple[dict[int, int], dict[int, int]]:
+    """Address registers and the bytes by which each moves per row of the result: those of loads, and the others."""
+    ctx, plan, step = chain.ctx, chain.plan, chain.step
+    stride = 1
+    for member in step.members:
+        stride *= member.conv.stride[0]
+    loads: dict[int, int] = {}
+    others: dict[int, int] = {OFM: ctx.places[step.y].layout.pitch_bytes}
+    staged = plan.stage(step.x) is not None
+    (loads if staged else others)[IFM] = stride * ctx.places[step.x].layout.pitch_bytes
+    if step.residual is not None and not (step.residual == step.x and staged):
+        side = others if plan.stage(step.residual) is None else loads
+        side[RESIDUAL] = ctx.places[step.residual].layout.pitch_bytes
+    if plan.stage(step.y) is not None:
+        for index, (name, _) in enumerate(plan.stores):
+            layout = ctx.places[name].layout
+            others[SINK + index] = layout.width * layout.channels
+        check_sinks(step.name, len(plan.stores))
+    return loads, others
+
+
+def _load(chain: _Chain, stripe: Stripe, turn: Turn) -> None:
+    """Fill the staging buffers of a stripe."""
+    ctx, plan, step = chain.ctx, chain.plan, chain.step
+    stage = plan.stage(step.x)
+    if stage is not None:
+        first, end = chain.input_rows(stripe)
+        if stage.strips is not None:
+            load_strips(ctx, step.members[0], stage, first, end - first, turn.block, turn.register(IFM))
+        else:
+            load_stage(ctx, plan, step.x, first, end - first, turn.block, turn.register(IFM), padded=True)
+    if step.residual is not None and step.residual != step.x and plan.stage(step.residual) is not None:
+        load_stage(ctx, plan, step.residual, stripe.first, stripe.rows, turn.block, turn.register(RESIDUAL),
+                   padded=False)
+
+
+def _compute(chain: _Chain, stripe: Stripe, turn: Turn) -> None:
+    """Every member's rows of a stripe, in order."""
+    ctx, plan, step = chain.ctx, chain.plan, chain.step
+    first, _ = chain.input_rows(stripe)
+    ifm = ctx.source(plan, step.x, 0, first, turn.block, turn.register(IFM))
+    residual = None
+    if step.residual is not None:
+        shared = step.residual == step.x and plan.stage(step.x) is not None  # read from the staged input itself
+        residual = ifm if shared else ctx.result(plan, step.residual, stripe.first, turn.block,
+                                                 turn.register(RESIDUAL))
+    last = len(step.members) - 1
+    for number, (member, (_, (start, end))) in enumerate(zip(step.members, chain.spans(stripe))):
+        if number == last:
+            ofm = ctx.result(plan, step.y, stripe.first, turn.block, turn.register(OFM))
+        else:
+            ofm = _inner(chain, number, stripe)
+        _member(ctx, member, chain, number, (start, end), (ifm, ofm, residual if number == last else None))
+        ifm = ofm
+
+
+def _inner(chain: _Chain, number: int, stripe: Stripe) -> Operand:
+    """The buffer of an inner tensor, in rows of the whole tensor; rows of its border are written first."""
+    stage, layout = chain.plan.inner[number], chain.layouts[number]
+    whole, inside = chain.spans(stripe)[number]
+    for first, end in ((whole[0], inside[0]), (inside[1], whole[1])):
+        if end > first:
+            _fill(chain.ctx, stage, layout, (first - whole[0]) * layout.pitch_bytes,
+                  (end - first) * layout.pitch_bytes, 1)
+    return Operand(stage.address + layout.offset(-whole[0], 0), layout.pitch_bytes, layout.channels, 0,
+                   chain.ctx.sram(stage.address, stage.bytes))
+
+
+def _member(ctx: Context, step: ConvStep, chain: _Chain, number: int, rows: Span,
+            operands: tuple[Operand, Operand, Operand | None]) -> None:
+    """Rows [first, end) of one member's result, in pieces that the accumulators hold."""
+    ifm, ofm, residual = operands
+    y = results(chain.step, chain.y)[number]
+    tail = tail_of(ctx, step, residual)
+    set_tail(ctx, tail)
+    pieces, columns = areas(step, y, rows[1] - rows[0], ctx.target)
+    row = rows[0]
+    for height in pieces:
+        for x in range(0, y.shape[2], columns):
+            area = Area(row, x, height, min(columns, y.shape[2] - x))
+            channel_groups(ctx, step, chain.groups[number], ifm, ofm, tail, area, chain.strips[number])
+        row += height
+
+
+def _store(chain: _Chain, stripe: Stripe, turn: Turn) -> None:
+    """Copy a staged result to its external place and to the outputs."""
+    ctx, plan, step = chain.ctx, chain.plan, chain.step
+    if plan.stage(step.y) is None:
+        return
+    store_stage(ctx, plan, ctx.places[step.y], stripe.first, stripe.rows, turn.block, turn.register(OFM))
+    for index, (name, sink) in enumerate(plan.stores):
+        place = Place(tight(ctx.places[name].layout), sink.offset, sink.buffer)
+        store_stage(ctx, plan, place, stripe.first, stripe.rows, turn.block, turn.register(SINK + index))
+
+
+def _fill_columns(ctx: Context, stage: Stage, layout: Layout) -> None:
+    """Write the columns of a buffer's border, which no member writes."""
+    _, left, _, right = layout.border
+    for start, columns in ((0, left), (left + layout.width, right)):
+        if columns:
+            _fill(ctx, stage, layout, start * layout.channels, columns * layout.channels, layout.height)
+
+
+def _fill(ctx: Context, stage: Stage, layout: Layout, start: int, size: int, rows: int) -> None:
+    ctx.builder.add("fill", "dma_in", (), (ctx.sram(stage.address, stage.bytes),), value=layout.value,
+                    sram_address=stage.address + start, row_bytes=size, rows=rows,
+                    sram_row_stride=layout.pitch_bytes if rows > 1 else 0)

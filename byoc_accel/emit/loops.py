@@ -1,0 +1,71 @@
+"""Blocks of a step as the body of a hardware loop."""
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ..errors import ScheduleError
+from .context import Block, Context
+
+# Address registers of a blocked step. Register 0 always reads as zero.
+IFM, RESIDUAL, OFM, SINK, STAGE = 1, 2, 3, 4, 7
+
+
+@dataclass(frozen=True)
+class Turn:
+    """One block of a step: its staging buffers, and whether it is the body of a hardware loop."""
+
+    block: Block
+    looped: bool
+
+    def register(self, number: int) -> int:
+        """Address register `number` in a loop, none otherwise."""
+        return number if self.looped else 0
+
+
+def blocks_in_loop(ctx: Context, spacing: int, count: int, registers: tuple[dict[int, int], dict[int, int]],
+                   moves: tuple[int, int], load: Callable[[Turn], None], compute: Callable[[Turn], None],
+                   store: Callable[[Turn], None]) -> None:
+    """`count` blocks in a loop; with two sets of staging buffers, `spacing` bytes apart, the next block is loaded while
+    one is computed.
+
+    registers: address registers and the bytes by which each moves per output row, those of loads and the others; a
+    block moves them by moves[0] rows, up to moves[1].
+    """
+    loads, others = registers
+    for register in (*loads, *others, *((STAGE,) if spacing else ())):
+        ctx.builder.control("setr", reg=register, value=0)
+    if spacing:
+        load(Turn(Block(0, STAGE), looped=True))
+        _advance(ctx, loads, moves)
+
+    def body(iteration: int) -> None:
+        ctx.begin_iteration()
+        turn = Turn(Block(iteration % 2 * spacing, STAGE if spacing else 0), looped=True)
+        if spacing and loads:
+            ctx.builder.control("flip", reg=STAGE, value=spacing)
+            load(Turn(Block((iteration + 1) % 2 * spacing, STAGE), looped=True))
+            ctx.builder.control("flip", reg=STAGE, value=spacing)
+        elif not spacing:
+            load(turn)
+        compute(turn)
+        store(turn)
+        _advance(ctx, {**loads, **others}, moves)
+        if spacing:
+            ctx.builder.control("flip", reg=STAGE, value=spacing)
+
+    ctx.builder.loop(count, body)
+    ctx.forget()
+
+
+def _advance(ctx: Context, registers: dict[int, int], moves: tuple[int, int]) -> None:
+    """Move address registers to the next block; the last block ends with the tensor and may overlap."""
+    for register, row_bytes in registers.items():
+        ctx.builder.control("addr", reg=register, increment=moves[0] * row_bytes, limit=moves[1] * row_bytes)
+
+
+def check_sinks(name: str, copies: int) -> None:
+    """Raise ScheduleError when there are more copies of a result than registers."""
+    if SINK + copies > STAGE:
+        raise ScheduleError(f"step {name!r}: {copies} copies of its result are stored block by block, "
+                            f"{STAGE - SINK} are possible; return it fewer times")

@@ -1,0 +1,100 @@
+"""Convolutions in a chain: which rows of each member a block takes, and what lies between the members."""
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..quantize.qregion import QTensor
+from ..target import Target
+from .geometry import border, first_cut
+from .plan import Blocks, ChainStep, ConvStep, Layout
+
+Span = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Stripe:
+    """Rows [first, first + rows) of a chain's result, `count` times one below the other as a hardware loop.
+
+    The last one of a loop ends with the tensor and may overlap the one before.
+    """
+
+    first: int
+    rows: int
+    count: int = 1
+
+
+def results(chain: ChainStep, y: QTensor) -> tuple[QTensor, ...]:
+    """What each member computes."""
+    return (*chain.inner, y)
+
+
+def input_span(step: ConvStep, span: Span) -> Span:
+    """Rows [start, end) of the input behind rows [start, end) of the result; borders have negative numbers."""
+    conv = step.conv
+    start = span[0] * conv.stride[0] - conv.padding[0]
+    return start, start + (span[1] - span[0] - 1) * conv.stride[0] + (conv.weight.shape[1] - 1) * conv.dilation[0] + 1
+
+
+def spans(chain: ChainStep, first: int, rows: int, heights: tuple[int, ...]) -> list[tuple[Span, Span]]:
+    """Of each member the rows behind rows [first, first + rows) of the last one's result: those that the next member
+    reads, border included, and those of them that exist."""
+    span, out = (first, first + rows), []
+    for step, height in zip(reversed(chain.members), reversed(heights)):
+        inside = max(0, span[0]), min(height, span[1])
+        out.append((span, inside))
+        span = input_span(step, inside)
+    return out[::-1]
+
+
+def heights_of(chain: ChainStep, y: QTensor) -> tuple[int, ...]:
+    """Height of each member's result."""
+    return tuple(t.shape[1] for t in results(chain, y))
+
+
+def stripes(chain: ChainStep, y: QTensor, blocks: Blocks) -> list[Stripe]:
+    """The blocks in order; equal ones that reach over no edge are a loop."""
+    height, rows = y.shape[1], blocks.rows
+    if blocks.count == 1:
+        return [Stripe(0, rows)]
+    if not any(step.conv.padding[0] or border_below(step, x, z) for step, x, z in zip(
+            chain.members[1:], chain.inner, results(chain, y)[1:])):
+        return [Stripe(0, rows, blocks.count)]
+    heights = heights_of(chain, y)
+    out: list[Stripe] = []
+    for first in range(0, height, rows):
+        size = min(rows, height - first)
+        plain = size == rows and all(whole == inside for whole, inside in spans(chain, first, size, heights))
+        if plain and out and out[-1].rows == rows and _plain(chain, out[-1], heights):
+            out[-1] = Stripe(out[-1].first, rows, out[-1].count + 1)
+        else:
+            out.append(Stripe(first, size))
+    return out
+
+
+def _plain(chain: ChainStep, stripe: Stripe, heights: tuple[int, ...]) -> bool:
+    return all(whole == inside for whole, inside in spans(chain, stripe.first, stripe.rows, heights))
+
+
+def border_below(step: ConvStep, x: QTensor, y: QTensor) -> int:
+    """Rows of the border below the input that the step reads."""
+    return border(step, x, y.shape[1:])[2]  # type: ignore[arg-type]
+
+
+def inner_layouts(chain: ChainStep, y: QTensor, rows: int) -> list[Layout]:
+    """How the rows of each inner tensor behind `rows` rows of the result lie, with the columns of their border."""
+    heights = heights_of(chain, y)
+    out = []
+    unclipped = (1 << 30,) * len(heights)
+    for x, result, step, (whole, _) in zip(chain.inner, results(chain, y)[1:], chain.members[1:],
+                                           spans(chain, 1 << 20, rows, unclipped)):
+        _, left, _, right = border(step, x, result.shape[1:])  # type: ignore[arg-type]
+        out.append(Layout(whole[1] - whole[0], x.shape[2], x.shape[3], (0, left, 0, right), x.zero_point))
+    return out
+
+
+def areas(step: ConvStep, y: QTensor, rows: int, target: Target) -> tuple[list[int], int]:
+    """Heights of the pieces of a block of `rows` rows that the accumulators hold, and the columns of a piece."""
+    columns = first_cut(step, y, target).columns
+    most = max(1, target.accumulator_entries_per_bank // columns)
+    count = -(-rows // most)
+    return [rows * (i + 1) // count - rows * i // count for i in range(count)], columns

@@ -1,0 +1,146 @@
+"""Chains: every byte on the simulator and the golden machine, cycles as estimated, refusals of verify."""
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from byoc_accel.emit.emit import emit
+from byoc_accel.emit.verify import verify as verify_program
+from byoc_accel.errors import ScheduleError
+from byoc_accel.quantize.interpret import interpret
+from byoc_accel.schedule.plan import Blocks, ChainStep
+from byoc_accel.schedule.schedule import schedule
+from byoc_accel.schedule.text import to_text
+from byoc_accel.schedule.timeline import plan_cycles
+from byoc_accel.schedule.verify import verify
+from byoc_accel.sim import simulate_program
+from byoc_accel.target import load_target
+from tests import chains
+from tests import qregions as q
+from tests.differential.machines import on_golden_machine, random_inputs
+
+REFERENCE, TINY = load_target("reference"), load_target("tiny")
+
+
+def run(region, plan, target, seed):
+    """Plan and program verified; outputs of the simulator compared; its cycles, and their estimate."""
+    verify(plan, target)
+    program = emit(plan, target)
+    verify_program(program, target)
+    inputs = random_inputs(region, seed)
+    outputs, result = simulate_program(program, target, {"t0": inputs[0]}, fill="noise", seed=seed)
+    name = region.outputs[0].tensor
+    assert np.array_equal(outputs[name].reshape(-1), interpret(region, inputs)[name].reshape(-1))
+    sizes = [(layer.end - layer.start, layer.weight_bytes) for layer in program.layers]
+    return program, result.total.cycles, plan_cycles(plan, sizes, target)[-1]
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_random_chains_on_the_small_target(part):
+    """Everything is cut: stripes in loops and written out, pieces of the accumulators, edges of every kind."""
+    found = 0
+    for seed in range(part * 12, part * 12 + 12):
+        rng = np.random.default_rng(seed)
+        region = chains.random_net(rng, 40, 20)
+        try:
+            plan = chains.chained(region, TINY, rng)
+        except ScheduleError as error:
+            assert "one row per block needs" in str(error)
+            continue
+        run(region, plan, TINY, seed)
+        found += bool(chains.chains_of(plan))
+    assert found >= 4
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_random_chains_take_the_estimated_cycles(seed):
+    rng = np.random.default_rng(1000 + seed)
+    region = chains.random_net(rng, 70, 64)
+    plan = chains.chained(region, REFERENCE, rng, outside=0.0)
+    assert chains.chains_of(plan)
+    _, cycles, estimate = run(region, plan, REFERENCE, seed)
+    assert abs(estimate - cycles) <= max(0.02 * cycles, 100), (estimate, cycles)
+
+
+def separable(height=56, channels=64, outputs=64, stride=1, residual=False):
+    """Expand, depthwise, project, as in MobileNet."""
+    rng = np.random.default_rng(height + channels)
+    low = -(-height // stride)
+    shapes = {"t0": (height, outputs), "t1": (height, channels), "t2": (low, channels), "t3": (low, outputs)}
+    tensors = [q.tensor(name, (1, n, n, c), 5) for name, (n, c) in shapes.items()]
+    nodes = [q.conv(rng, "expand", "t0", "t1", (channels, 1, 1, outputs)),
+             q.conv(rng, "depthwise", "t1", "t2", (channels, 3, 3, 1), padding=q.SAME, groups=channels,
+                    stride=(stride, stride)),
+             q.conv(rng, "project", "t2", "t3", (outputs, 1, 1, channels))]
+    if residual:
+        tensors.append(q.tensor("t4", tensors[-1].shape))
+        nodes.append(q.add("add", "t3", "t0", "t4"))
+    return q.region("separable", tensors, nodes, ["t0"], [tensors[-1].name])
+
+
+@pytest.mark.parametrize("width", [16, 8, 4, 1])
+@pytest.mark.parametrize("options", [{}, {"stride": 2}])
+def test_estimate_of_chains_that_pay(options, width):
+    target = replace(REFERENCE, fetch_bytes_per_cycle=width)
+    region = separable(112, 96, 16, **options)
+    plan = schedule(region, target)
+    assert len(chains.chains_of(plan)) == 1
+    _, cycles, estimate = run(region, plan, target, 0)
+    assert abs(estimate - cycles) <= 0.02 * cycles, (estimate, cycles)
+
+
+@pytest.mark.parametrize("options", [{}, {"stride": 2}, {"residual": True}])
+def test_golden_machine(options):
+    region = separable(24, 20, 8, **options)
+    plan = chains.chained(region, TINY, np.random.default_rng(0))
+    assert chains.chains_of(plan)
+    program = emit(plan, TINY)
+    verify_program(program, TINY)
+    inputs = random_inputs(region, 0)
+    (got,) = on_golden_machine(program, TINY, inputs, 0)
+    assert np.array_equal(got, interpret(region, inputs)[region.outputs[0].tensor].reshape(-1))
+
+
+def test_loop_holds_weights_once():
+    """A chain without a border inside is one loop: depthwise and project, whose input is larger than the SRAM."""
+    rng = np.random.default_rng(2)
+    tensors = [q.tensor("t0", (1, 56, 56, 96)), q.tensor("t1", (1, 56, 56, 96)), q.tensor("t2", (1, 56, 56, 96))]
+    nodes = [q.conv(rng, "d", "t0", "t1", (96, 3, 3, 1), padding=q.SAME, groups=96),
+             q.conv(rng, "p", "t1", "t2", (96, 1, 1, 96))]
+    region = q.region("pair", tensors, nodes, ["t0"], ["t2"])
+    plan = schedule(region, REFERENCE)
+    assert [c.name for c in chains.chains_of(plan)] == ["d+p"]
+    program, _, _ = run(region, plan, REFERENCE, 0)
+    weights = sum(node.weight.size for node in nodes)
+    assert sum(layer.weight_bytes for layer in program.layers) < 1.1 * weights
+    assert "inside t1 at" in to_text(plan)
+    assert sum(layer.macs for layer in program.layers) == 56 * 56 * 96 * (9 + 96)
+
+
+def test_inner_tensor_stays_inside():
+    """The expanded tensor, 1.2 MB, is in no memory outside."""
+    plan = schedule(separable(112, 96, 16, 2), REFERENCE)
+    assert sum(b.bytes for b in plan.buffers if b.kind == "scratch") < 112 * 112 * 96
+
+
+def _broken(change):
+    plan = chains.chained(separable(24, 20, 8), TINY, np.random.default_rng(0))
+    index = next(i for i, p in enumerate(plan.steps) if isinstance(p.step, ChainStep))
+    steps = list(plan.steps)
+    steps[index] = replace(steps[index], **change(steps[index]))
+    return replace(plan, steps=tuple(steps))
+
+
+@pytest.mark.parametrize("change, message", [
+    (lambda p: {"inner": (replace(p.inner[0], bytes=p.inner[0].bytes - 1), *p.inner[1:])}, "less than the rows behind"),
+    (lambda p: {"inner": p.inner[1:]}, "have no buffer inside the chain"),
+    (lambda p: {"inner": (replace(p.inner[0], address=TINY.sram_bytes), *p.inner[1:])}, "the SRAM has 8192 B"),
+    (lambda p: {"step": replace(p.step, members=tuple(replace(m, x="t0") for m in p.step.members))},
+     "does not read the result of 'expand' alone"),
+    (lambda p: {"blocks": Blocks(p.blocks.rows, p.blocks.count - 1, p.blocks.columns)}, "do not cover"),
+])
+def test_verify_refuses(change, message):
+    with pytest.raises(ScheduleError, match=message):
+        verify(_broken(change), TINY)
