@@ -1,6 +1,9 @@
 """Scale and zero point of every tensor of a float region, from its range."""
 from __future__ import annotations
 
+import math
+from collections import Counter
+
 import numpy as np
 
 from ..region.region import (
@@ -64,6 +67,20 @@ def choose(region: Region, bounds: dict[str, tuple[float, float]], power_of_two:
             out[name] = shared[group]
         shared.setdefault(group, out[name])
     return out
+
+
+def coarser_steps(region: Region, bounds: dict[str, tuple[float, float]]) -> dict[str, float]:
+    """By name of each concat that only the host reads: how many times the step that its operands share is the step that
+    the one of the smallest range would have alone."""
+    readers = Counter(x for node in region.nodes for x in node_inputs(node))
+    outputs = {port.tensor for port in region.outputs}
+    found = {}
+    for node in region.nodes:
+        if isinstance(node, Concat) and node.y in outputs and not readers[node.y]:
+            low, high = zip(*((min(low, 0.0), max(high, 0.0)) for low, high in (bounds[x] for x in node.xs)))
+            alone = [h - m for m, h in zip(low, high) if h > m]
+            found[node.name] = (max(high) - min(low)) / min(alone, default=math.inf)
+    return found
 
 
 def _kept(region: Region) -> dict[str, str]:

@@ -138,7 +138,11 @@ class ArithmeticCandidate:
 
 @dataclass(frozen=True)
 class ConcatCandidate:
-    """`xs` one after another along host axis `axis`. Scales, one per operand, are for qnn.concatenate only."""
+    """`xs` one after another along host axis `axis`. Scales, one per operand, are for qnn.concatenate only.
+
+    coarser: how many times the step that the operands of a float one share is the step that one of them would have
+    alone; None before ranges are known, and where the device reads the result.
+    """
 
     name: str
     op: str
@@ -149,6 +153,7 @@ class ConcatCandidate:
     y_scale: Scale | None = None
     rounding: str | None = "upward"
     compute_dtype: str = "int64"
+    coarser: float | None = None
 
     @property
     def inputs(self) -> tuple[Value, ...]:

@@ -43,6 +43,7 @@ MIN_RATIO = 2.0 ** -32
 MAX_RATIO = 2.0 ** 30
 DTYPES = ("float32", "int8")
 MAX_PAD_VALUE = 256
+MAX_COARSER = 2  # one of 8 bits
 #: TVM's resize takes exact index division where factor * (size + 1) is at most this, for the mode asymmetric.
 MAX_DIVISION = 100_000
 #: Coordinate mode -> roundings with which nearest neighbour by a whole factor is index division.
@@ -52,7 +53,7 @@ DIVIDES = {"half_pixel": ("round", "round_prefer_floor", "round_prefer_ceil"),
 
 FORMATS = {"layouts": ", ".join(LAYOUTS), "kernel_layouts": ", ".join(KERNEL_LAYOUTS), "kernel": MAX_KERNEL,
            "extent": MAX_EXTENT, "window": f"{MAX_WINDOW:,}", "functions": ", ".join(sorted(FUNCTIONS)),
-           "pad_value": MAX_PAD_VALUE,
+           "pad_value": MAX_PAD_VALUE, "coarser": MAX_COARSER,
            "divides": "; ".join(f"{mode} with {' or '.join(r or 'none' for r in roundings)}"
                                 for mode, roundings in DIVIDES.items())}
 
@@ -325,6 +326,12 @@ def concat_axis(c: ConcatCandidate, target: Target) -> str | None:
     """A concatenation joins tensors of rank 1 or more; the region's order of axes must show the axis as height, width
     or channels."""
     return None if c.y.shape and -len(c.y.shape) <= c.axis < len(c.y.shape) else f"axis {c.axis} of {c.y.shape}"
+
+
+def like_ranges(c: ConcatCandidate, target: Target) -> str | None:
+    """Operands of a float32 concatenation share one scale; where only the host reads the result, no operand gets a step
+    of more than {coarser} times its own."""
+    return None if c.coarser is None or c.coarser <= MAX_COARSER else f"{c.coarser:.1f} times"
 
 
 def pad_form(c: PadCandidate, target: Target) -> str | None:

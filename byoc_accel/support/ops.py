@@ -46,7 +46,7 @@ TABLE: dict[str, tuple[rules.Constraint, ...]] = {
     "convolution": FLOAT + CONV, "dense": FLOAT + DENSE, "transposed convolution": FLOAT + TRANSPOSED,
     "quantized convolution": INT8 + CONV + QUANTIZED, "quantized dense": INT8 + DENSE + QUANTIZED,
     "quantized transposed convolution": INT8 + TRANSPOSED + QUANTIZED, "add": FLOAT + ADD,
-    "quantized add": INT8 + ADD + QUANTIZED_ADD, "concatenation": FLOAT + CONCAT,
+    "quantized add": INT8 + ADD + QUANTIZED_ADD, "concatenation": FLOAT + CONCAT + (rules.like_ranges,),
     "quantized concatenation": INT8 + CONCAT + QUANTIZED_ADD, "padding": PAD, "upsampling": UPSAMPLE,
     "pooling": POOL, "elementwise": UNARY, "PReLU": FLOAT + PRELU,
     "arithmetic of two computed tensors": (rules.only_sums,),

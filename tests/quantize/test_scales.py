@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from byoc_accel.errors import QuantizeError
-from byoc_accel.quantize.scales import from_range
+from byoc_accel.quantize.scales import coarser_steps, from_range
 from byoc_accel.quantize.tables import lookup_table
+from byoc_accel.region.region import Concat, Port, Region, Tensor, Unary
 
 
 def test_worked_examples():
@@ -32,6 +33,19 @@ def test_range_is_covered_and_zero_is_exact(a, b, power_of_two):
     assert (-128 - zero_point) * scale <= low + 0.51 * scale and (127 - zero_point) * scale >= high - 0.51 * scale
     if power_of_two:
         assert math.frexp(scale)[0] == 0.5
+
+
+def test_coarser_steps_of_concats_that_only_the_host_reads():
+    """Ranges are widened to hold 0; one operand is always 0 and has no step of its own."""
+    names = {"a": (1, 1, 2, 3), "b": (1, 1, 2, 3), "c": (1, 1, 2, 3), "end": (1, 1, 6, 3), "inner": (1, 1, 4, 3),
+             "last": (1, 1, 4, 3)}
+    nodes = (Concat("j", ("a", "b", "c"), "end", 2), Concat("k", ("a", "b"), "inner", 2),
+             Unary("u", "inner", "last", "relu"))
+    ports = [Port(n, names[n], "float32", (0, 1, 2, 3)) for n in ("a", "b", "c", "end", "inner", "last")]
+    region = Region("r", tuple(Tensor(n, s, "float32") for n, s in names.items()), nodes, tuple(ports[:3]),
+                    tuple(ports[3:]))
+    bounds = {"a": (2.0, 4.0), "b": (-8.0, 1.0), "c": (0.0, 0.0)}
+    assert coarser_steps(region, bounds) == {"j": (4.0 + 8.0) / 4.0}
 
 
 @pytest.mark.parametrize("name,args,reference", [

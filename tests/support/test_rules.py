@@ -125,6 +125,7 @@ BROKEN = [
     (replace(TRANSPOSED, groups=2), "2 groups"),
     (replace(TRANSPOSED, dilation=(2, 1)), "dilation (2, 1)"),
     (replace(CONCAT, axis=2), "axis 2 of (1, 7)"),
+    (replace(CONCAT, coarser=2.5), "of more than 2 times its own: 2.5 times"),
     (replace(QCONCAT, x_scales=(Scale(0.1, 0), Scale(1e12, 0))), "it would scale by"),
     (replace(QCONCAT, x_scales=(Scale(0.1, 0), Scale(None, 0))), "operand 1 has scale that is no scalar constant"),
     (replace(PAD, mode="edge"), "mode edge"),

@@ -13,20 +13,24 @@ from ...compile import compile_qregion
 from ...errors import EncodeError, ProgramError, QuantizeError, ScheduleError
 from ...quantize.activations import Ranges
 from ...quantize.checks import require_finite_constants
+from ...quantize.fold import fold
 from ...quantize.methods import GUESS, Method
 from ...quantize.qregion import QAdd, QConv, QConvTranspose, QPool, QRegion, alone
 from ...quantize.quantize import calibrate_and_quantize, quantize
 from ...quantize.report import QuantReport
+from ...quantize.scales import coarser_steps
 from ...quantize.verify import verify as verify_qregion
+from ...region.region import Concat
 from ...region.verify import quantized
 from ...region.verify import verify as verify_region
 from ...schedule.schedule import schedule
 from ...support.build import Built, Conflict, ConflictError
+from ...support.ops import unsupported
 from ...target import Target
 from ..importer import import_body
 from ..ir.constants import ConstantEvaluator
 from ..ir.graph import Graph, build_graph
-from ..match.layers import find_layers
+from ..match.layers import Layer, find_layers
 from ..options import Options
 from ..programs import PROGRAMS
 from . import calibrate
@@ -159,6 +163,8 @@ def _compile(built: Sequence[tuple[Draft, Built]], options: Options, samples: _S
         inputs = trace.inputs(draft.group) if needed else []
         ranges, qregion, report = _quantize(draft, each, None if integer else inputs, options.scale,
                                             GUESS if samples.guessed else options.method, samples.graph)
+        if ranges is not None and (refused := _unlike_concats(draft, each, ranges, options.target)):
+            refusals.anchors.update(refused)
         if index < last_float:
             trace.record(draft.group, calibrate.integer_outputs(qregion, inputs) if integer
                          else calibrate.float_outputs(each.region, inputs))
@@ -172,6 +178,21 @@ def _compile(built: Sequence[tuple[Draft, Built]], options: Options, samples: _S
             report = replace(report, source="noise")
         out.append(CompiledRegion(draft, each, ranges, report))
     return out
+
+
+def _unlike_concats(draft: Draft, built: Built, ranges: Ranges, target: Target) -> dict[int, str]:
+    """Anchors of concatenations at the end of a float region that cost precision, and the rule that they break."""
+    outputs = {port.tensor for port in built.region.outputs}
+    if not any(isinstance(node, Concat) and node.y in outputs for node in built.region.nodes):
+        return {}  # folding takes time
+    folded = fold(built.region)
+    refused = {}
+    for name, coarser in coarser_steps(folded, ranges.by_name(folded)).items():
+        layer = _layer(draft, built, name)
+        reason = unsupported(replace(layer.candidate, coarser=coarser), target)
+        if reason is not None:
+            refused[layer.match.anchor] = reason
+    return refused
 
 
 def _too_large(qregion: QRegion, target: Target) -> Iterator[str]:
@@ -208,7 +229,12 @@ def _quantize(draft: Draft, built: Built, inputs: list[list[np.ndarray]] | None,
 def _named_anchor(draft: Draft, built: Built, message: str) -> int:
     """The anchor of the layer that an error names, else the first layer that is more than a view."""
     match = re.search(r"'([^'@#]+)", message)
-    origin = built.layers.get(match.group(1)) if match else None
+    named = _layer(draft, built, match.group(1)) if match else None
+    return (named or next(f for f in draft.group.layers if f.is_anchor)).match.anchor
+
+
+def _layer(draft: Draft, built: Built, node: str) -> Layer | None:
+    """The layer that the region's node of this name came from."""
+    origin = built.layers.get(node)
     result = None if origin is None else draft.origin[int(origin)]
-    anchors = [f for f in draft.group.layers if f.is_anchor]
-    return next((f.match.anchor for f in draft.group.layers if f.result == result), anchors[0].match.anchor)
+    return next((f for f in draft.group.layers if f.result == result), None)

@@ -28,6 +28,7 @@ from tests.relay.models import (  # noqa: E402
     qconv2d,
     random_inputs,
     reason,
+    run,
     shaped,
 )
 
@@ -82,7 +83,32 @@ class TestConcat:
     def test_a_tensor_twice(self) -> None:
         x = float_input(1, 4, 5, 5)
         y = conv(x)
-        assert kinds(check_region(module(relay.concatenate(relay.Tuple([y, y, x]), 1)))) == ["Conv2d", "Concat"]
+        joined = relay.concatenate(relay.Tuple([y, y, x]), 1)
+        assert kinds(check_region(module(conv(joined, in_channels=12)))) == ["Conv2d", "Concat", "Conv2d"]
+
+    @pytest.mark.parametrize("factor,host", [(-0.8, []), (0.01, ["concatenate"])])
+    def test_heads_of_other_ranges_are_joined_by_the_host(self, factor: float, host: list[str]) -> None:
+        """As BlazeFace's scores: in one scale with the other head, the small one would be a few steps."""
+        x = conv(float_input(1, 6, 6, 4), layout="NHWC")
+        weight = np.random.default_rng(0).normal(size=(1, 1, 4, 2))
+        heads = [relay.reshape(relay.nn.conv2d(x, const(weight * f, "float32"), channels=2, kernel_size=(1, 1),
+                                               data_layout="NHWC", kernel_layout="HWIO"), (1, -1, 2))
+                 for f in (factor, 1.0)]
+        mod = module(relay.concatenate(relay.Tuple(heads), 1))
+        inputs = random_inputs(mod)
+        limit_of = [float(np.ptp(part)) / 100 for part in np.split(run(mod, inputs)[0], 2, axis=1)]
+        part, report = ba.partition(mod, calibration=[inputs])
+        assert host_ops(report) == host and len(report.regions) == 1, report.to_text()
+        assert not host or "no operand gets a step of more than 2 times its own: " in reason(report, "concatenate")
+        error = np.abs(run(part, inputs)[0] - run(mod, inputs)[0])
+        for each, limit in zip(np.split(error, 2, axis=1), limit_of):
+            assert each.max() <= limit
+
+    def test_where_the_device_reads_the_result_ranges_do_not_matter(self) -> None:
+        x = float_input(1, 4, 6, 6)
+        parts = relay.Tuple([conv(x), relay.nn.conv2d(x, normal(4, 4, 1, 1), kernel_size=(1, 1))])
+        assert kinds(check_region(module(relay.nn.relu(relay.concatenate(parts, 1))))) == [
+            "Conv2d", "Conv2d", "Concat", "Unary"]
 
     def test_alone_it_stays_on_the_host(self) -> None:
         a, b = float_input(1, 4, name="a"), float_input(1, 3, name="b")
