@@ -11,12 +11,11 @@ from dataclasses import replace
 import numpy as np
 
 from ..errors import QuantizeError
-from ..region.interpret import convolution
-from ..region.interpret import interpret as interpret_region
-from ..region.region import Conv2d, ConvTranspose2d, Region
+from ..region.interpret import clipped, convolution, run_float
+from ..region.region import Region
 from . import fixedpoint
 from .calibration import BATCH_BYTES, DeviceSample, sample_bytes
-from .interpret import accumulators, run_node
+from .interpret import accumulators, requantized, run_node
 from .qregion import QConv, QConvTranspose, QRegion, QTensor
 from .weights import ACCUMULATOR_LIMIT
 
@@ -33,22 +32,28 @@ def corrections(region: Region, qregion: QRegion, samples: Sequence[DeviceSample
     """
     most = max(1, BATCH_BYTES // sample_bytes(region))
     chosen = [samples[i] for i in np.linspace(0, len(samples) - 1, min(most, len(samples))).astype(int)]
+    if len(chosen) < 2:  # see mean_error
+        return tuple((0.0,) * len(n.bias) for n in qregion.nodes if isinstance(n, (QConv, QConvTranspose)))
     batch = {name: np.concatenate([s[name] for s in chosen]) for name in chosen[0]}
-    real = interpret_region(region, batch, np.float64)
-    layers = {node.y: node for node in region.nodes if isinstance(node, (Conv2d, ConvTranspose2d))}
     tensors, float_tensors = qregion.by_name(), region.by_name()
+    real = {name: values.astype(np.float64) for name, values in batch.items()}
     values = {p.tensor: fixedpoint.quantize_real(batch[p.tensor], tensors[p.tensor].scale, tensors[p.tensor].zero_point)
               for p in qregion.inputs}
     found = []
-    for node in qregion.nodes:
-        if isinstance(node, (QConv, QConvTranspose)):
+    with np.errstate(all="ignore"):  # as in region.interpret
+        for layer, node in zip(region.nodes, qregion.nodes):  # `lower_float` makes one of each
+            if not isinstance(node, (QConv, QConvTranspose)):
+                real[node.y] = run_float(region.name, layer, real, float_tensors)
+                values[node.y] = run_node(node, values, tensors)
+                continue
             y = tensors[node.y]
+            sums = convolution(layer, real[node.x], float_tensors[node.y])
             acc = accumulators(node, values[node.x], tensors[node.x].zero_point, y.shape[1:3])
-            error = convolution(layers[node.y], real[node.x], float_tensors[node.y]) - acc * steps(node, y)
-            layer = mean_error(error.reshape(len(chosen), -1, error.shape[3]).mean(1))
-            found.append(tuple(float(f"{value:.{DIGITS}g}") for value in layer))
-            node = _corrected(node, y, found[-1])
-        values[node.y] = run_node(node, values, tensors)
+            errors = mean_error((sums - acc * steps(node, y)).reshape(len(chosen), -1, y.shape[3]).mean(1))
+            found.append(tuple(float(f"{value:.{DIGITS}g}") for value in errors))
+            corrected = _corrected(node, y, found[-1])
+            acc += corrected.bias.astype(np.int64) - node.bias
+            real[node.y], values[node.y] = clipped(sums, layer.clip), requantized(corrected, acc, y)
     return tuple(found)
 
 

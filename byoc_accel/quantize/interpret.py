@@ -87,9 +87,14 @@ def accumulators(node: QConv | QConvTranspose, x: np.ndarray, x_zero_point: int,
 
 
 def _conv(node: QConv | QConvTranspose, x: np.ndarray, tensors: dict[str, QTensor]) -> np.ndarray:
-    acc = accumulators(node, x, tensors[node.x].zero_point, tensors[node.y].shape[1:3])
+    y = tensors[node.y]
+    return requantized(node, accumulators(node, x, tensors[node.x].zero_point, y.shape[1:3]), y)
+
+
+def requantized(node: QConv | QConvTranspose, acc: np.ndarray, y: QTensor) -> np.ndarray:
+    """int8 results of int64 accumulators with their bias."""
     scaled = fixedpoint.requantize(acc, node.multiplier, node.shift, node.rounding)
-    return np.clip(scaled + tensors[node.y].zero_point, *node.clamp).astype(np.int8)
+    return np.clip(scaled + y.zero_point, *node.clamp).astype(np.int8)
 
 
 def _add(node: QAdd, x1: np.ndarray, x2: np.ndarray, tensors: dict[str, QTensor]) -> np.ndarray:

@@ -58,9 +58,12 @@ def convolve(x: np.ndarray, weight: np.ndarray, stride: tuple[int, int], padding
     for g in range(groups):
         matrix = weight[g * per_group:(g + 1) * per_group].reshape(per_group, -1).T
         for n in range(0, len(x), step):
-            patches = view[n:n + step, ..., g * i:(g + 1) * i]
-            out[n:n + step, ..., g * per_group:(g + 1) * per_group] = (
-                patches.reshape(-1, kh * kw * i) @ matrix).reshape(patches.shape[:3] + (per_group,))
+            patches = view[n:n + step, ..., g * i:(g + 1) * i].reshape(-1, kh * kw * i)
+            if groups == 1:
+                np.matmul(patches, matrix, out=out[n:n + step].reshape(-1, o))
+            else:
+                part = out[n:n + step, ..., g * per_group:(g + 1) * per_group]
+                part[...] = (patches @ matrix).reshape(part.shape)
     return out
 
 

@@ -41,7 +41,7 @@ def interpret(region: Region, inputs: Mapping[str, np.ndarray] | Sequence[np.nda
     tensors = region.by_name()
     integer = quantized(region)
     values = _inputs(region, inputs, np.int8 if integer else dtype)
-    run = _run_int8 if integer else _run_float
+    run = _run_int8 if integer else run_float
     with np.errstate(all="ignore"):  # IEEE results are the meaning; the quantizer checks that they are finite
         for node in region.nodes:
             values[node.y] = run(region.name, node, values, tensors)
@@ -67,12 +67,13 @@ def _inputs(region: Region, inputs: Mapping[str, np.ndarray] | Sequence[np.ndarr
     return values
 
 
-def _run_float(name: str, node: Node, values: dict[str, np.ndarray],
-               tensors: dict[str, Tensor]) -> np.ndarray:
+def run_float(name: str, node: Node, values: dict[str, np.ndarray],
+              tensors: dict[str, Tensor]) -> np.ndarray:
+    """The result of one float node of region `name`, in the dtype of its operands."""
     if isinstance(node, (Conv2d, ConvTranspose2d)):
-        return _clip(convolution(node, values[node.x], tensors[node.y]), node.clip)
+        return clipped(convolution(node, values[node.x], tensors[node.y]), node.clip)
     if isinstance(node, Add):
-        return _clip(values[node.x1] + values[node.x2], node.clip)
+        return clipped(values[node.x1] + values[node.x2], node.clip)
     if isinstance(node, Pool):
         return _pool_float(node, values[node.x])
     if isinstance(node, Unary):
@@ -94,8 +95,9 @@ def _move(name: str, node: Node, values: dict[str, np.ndarray], tensors: dict[st
     raise RegionError(f"{name}: {type(node).__name__} is no node of a Region")
 
 
-def _clip(x: np.ndarray, clip: tuple[float, float] | None) -> np.ndarray:
-    return x if clip is None else np.clip(x, *clip).astype(x.dtype)
+def clipped(x: np.ndarray, clip: tuple[float, float] | None) -> np.ndarray:
+    """Float `x` within `clip`, in x's dtype."""
+    return x if clip is None else np.clip(x, *clip).astype(x.dtype, copy=False)
 
 
 def _sums(node: Conv2d | ConvTranspose2d, x: np.ndarray, y: Tensor) -> np.ndarray:

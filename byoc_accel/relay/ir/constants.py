@@ -44,7 +44,7 @@ class ConstantEvaluator:
         if _has_no_numpy_type(expr):
             return None
         if isinstance(expr, relay.Constant):
-            return expr.data.numpy()
+            return values_of(expr.data)
         if isinstance(expr, relay.Call) and any(_has_no_numpy_type(e) for e in expr.args):
             return _fold(expr)
         values = [self._known[key(e)][1] for e in operands(expr)]
@@ -56,6 +56,14 @@ class ConstantEvaluator:
             return values[0][expr.index]
         simple = _simple(expr, values)
         return _by_tvm(expr, values) if simple is None else simple
+
+
+def values_of(array: tvm.nd.NDArray) -> np.ndarray:
+    """The values of `array`, read-only and in place where NumPy can take them so: a model's weights exist once."""
+    kind = str(array.dtype)
+    if kind.startswith(("int", "uint", "float")) and array.device == tvm.cpu():
+        return np.from_dlpack(array)
+    return array.numpy()
 
 
 def _simple(call: relay.Call, values: list[Value]) -> np.ndarray | None:
@@ -106,4 +114,4 @@ def _as_expr(value: Value) -> relay.Expr:
 def _from_expr(expr: relay.Expr) -> Value:
     if isinstance(expr, relay.Tuple):
         return tuple(_from_expr(e) for e in expr.fields)
-    return expr.data.numpy() if isinstance(expr, relay.Constant) else None
+    return values_of(expr.data) if isinstance(expr, relay.Constant) else None
