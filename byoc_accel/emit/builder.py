@@ -78,8 +78,12 @@ class _Slot:
     ghost: bool = False
 
     def conflicts(self, later: _Slot) -> bool:
-        return (any(w.meets(a) for w in self.writes for a in (*later.reads, *later.writes))
-                or any(r.meets(w) for r in self.reads for w in later.writes))
+        for own, others in ((self.writes, later.reads), (self.writes, later.writes), (self.reads, later.writes)):
+            for a in own:
+                for b in others:
+                    if a.memory == b.memory and a.meets(b):
+                        return True
+        return False
 
 
 class Builder:
@@ -171,7 +175,7 @@ class Builder:
         after = [self._token_slot(b, (a,), ()) for (a, b), number in carried.items() for _ in range(number)]
         self._slots[here:here] = [*before, _control("loop", self.layer, count=count)]
         self._slots += [_control("endl", self.layer), *after]
-        self._reindex()
+        self._drop_ghosts(here)
         self.barrier()
 
     def _check_steady(self, copies: list[range]) -> None:
@@ -199,10 +203,10 @@ class Builder:
     def _token_slot(self, unit: str, wait: tuple[str, ...], signal: tuple[str, ...]) -> _Slot:
         return _Slot(SYNC[unit], unit, {}, b"", (), (), self.layer, wait=wait, signal=signal)
 
-    def _reindex(self) -> None:
-        """Drop ghosts; nothing before this point is needed for dependences any more, a barrier follows."""
-        self._slots = [slot for slot in self._slots if not slot.ghost]
-        self._by_unit = {unit: [i for i, s in enumerate(self._slots) if s.unit == unit] for unit in UNITS}
+    def _drop_ghosts(self, here: int) -> None:
+        """Keep what is none from number `here` on. A barrier follows, so no dependence on anything before is left."""
+        self._slots[here:] = [slot for slot in self._slots[here:] if not slot.ghost]
+        self._by_unit = {unit: [] for unit in UNITS}
 
     def _sync(self, unit: str, wait: tuple[str, ...], signal: tuple[str, ...]) -> None:
         self._append(self._token_slot(unit, wait, signal))

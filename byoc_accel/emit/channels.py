@@ -7,10 +7,12 @@ its thresholds: the least v of each result.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
-from ..isa.parameters import MULTIPLIER_BITS, TOP_BIT
+from ..isa.parameters import TOP_BIT, parameters
 from ..isa.semantics import INT32_MAX, INT32_MIN, requantize
 
 MAX_SHIFT = 53  # (2 * 255 + 1) * 2^(MAX_SHIFT - 1) fits 63 bits
@@ -28,10 +30,22 @@ class Channels:
     zero_point: int
     clamp: tuple[int, int]
 
-    @property
+    @cached_property
     def uniform(self) -> bool:
         """One multiplier and shift for all channels."""
-        return len(set(zip(self.multiplier.tolist(), self.shift.tolist()))) == 1
+        return bool((self.multiplier == self.multiplier[0]).all() and (self.shift == self.shift[0]).all())
+
+    def part(self, group: slice) -> Channels:
+        """Only the channels of `group`."""
+        return replace(self, bias=self.bias[group], multiplier=self.multiplier[group], shift=self.shift[group])
+
+    @cached_property
+    def fields(self) -> dict[str, object]:
+        """Fields and payload of the par, with one multiplier for all channels where they agree."""
+        count = 1 if self.uniform else len(self.bias)
+        values = parameters(self.bias, self.multiplier[:count], self.shift[:count], self.uniform)
+        return {**values, "rounding": self.rounding, "zero_point": self.zero_point, "clamp_low": self.clamp[0],
+                "clamp_high": self.clamp[1]}
 
     def apply(self, v: np.ndarray) -> np.ndarray:
         """Results of accumulators plus bias: int64 (..., columns) of either."""
@@ -41,64 +55,86 @@ class Channels:
 
 def reach(weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Least and greatest accumulator for int8 inputs: int64 (columns,) each; `weight` int8 (columns, ...)."""
-    flat = weight.reshape(len(weight), -1).astype(np.int64)
-    positive, negative = np.maximum(flat, 0).sum(axis=1), np.minimum(flat, 0).sum(axis=1)
+    flat = weight.reshape(len(weight), -1)
+    positive, negative = (f(flat, 0).sum(axis=1, dtype=np.int64) for f in (np.maximum, np.minimum))
     return 127 * negative - 128 * positive, 127 * positive - 128 * negative
 
 
-def simplify(channels: Channels, low: np.ndarray, high: np.ndarray) -> Channels:
-    """Parameters with the same result for every accumulator from `low` to `high`, int64 (columns,).
+class _Facts(NamedTuple):
+    """Of every channel: least and greatest accumulator plus bias, the results of both, whether there are several,
+    whether multipliers may be shortened, and between which a multiplier gives the same results."""
 
-    Multipliers get as many low zero bits as all channels allow; a channel of one result gets a short bias. Left alone:
-    a uniform multiplier, which is one field already, and roundings other than "upward".
+    low: np.ndarray
+    high: np.ndarray
+    first: np.ndarray
+    last: np.ndarray
+    live: np.ndarray
+    able: np.ndarray
+    bottom: np.ndarray
+    top: np.ndarray
+
+
+def simplify(channels: Channels, low: np.ndarray, high: np.ndarray, columns: int) -> list[Channels]:
+    """Groups of `columns` channels with the same result for every accumulator from `low` to `high`, int64 (channels,).
+
+    Multipliers get as many low zero bits as all of a group allow; a channel of one result gets a short bias. Left
+    alone: a uniform multiplier, which is one field already, and roundings other than "upward".
     """
-    if channels.rounding != "upward" or channels.uniform:
-        return channels
+    groups = [slice(i, i + columns) for i in range(0, len(channels.bias), columns)]
+    parts = [channels.part(group) for group in groups]
+    if channels.rounding != "upward" or all(part.uniform for part in parts):
+        return parts
     low, high = low + channels.bias, high + channels.bias
     known = (low >= INT32_MIN) & (high <= INT32_MAX)
     able = known & (channels.shift <= MAX_SHIFT) & (channels.multiplier >= TOP_BIT)
     first, last = channels.apply(low), channels.apply(high)
-    multiplier, bias, shift = (x.astype(np.int64).copy() for x in (channels.multiplier, channels.bias, channels.shift))
-    live = (first < last) | ~known
-    if (able | ~live).all() and live.any():
-        multiplier[live] = _short_multipliers(channels, low, high, first, last)[live]
+    facts = _Facts(low, high, first, last, (first < last) | ~known, able,
+                   *_multiplier_bounds(channels, low, high, first, last))
+    return [part if part.uniform else _simplified(part, _Facts(*(fact[group] for fact in facts)))
+            for part, group in zip(parts, groups)]
+
+
+def _simplified(channels: Channels, facts: _Facts) -> Channels:
+    multiplier, bias, shift = (x.astype(np.int64) for x in (channels.multiplier, channels.bias, channels.shift))
+    live = facts.live
+    if live.any() and (facts.able | ~live).all() and (facts.bottom <= facts.top)[live].all():
+        bottom, top = facts.bottom[live], facts.top[live]
+        zeros = int(((bottom - 1) ^ top).min()).bit_length() - 1  # below the highest bit that tells them apart
+        multiplier[live] = -(-bottom >> zeros) << zeros
     out = replace(channels, multiplier=multiplier, bias=bias, shift=shift)
     for channel in np.flatnonzero(~live):
-        _shorten_constant(out, channel, int(low[channel]), int(high[channel]), int(first[channel]), live)
+        _shorten_constant(out, channel, int(facts.low[channel]), int(facts.high[channel]), int(facts.first[channel]),
+                          live)
     return out
 
 
-def _short_multipliers(channels: Channels, low: np.ndarray, high: np.ndarray, first: np.ndarray,
-                       last: np.ndarray) -> np.ndarray:
-    """Multipliers int64 (columns,) with the fewest bits that map v in [low, high] alike, onto [first, last].
+def _multiplier_bounds(channels: Channels, low: np.ndarray, high: np.ndarray, first: np.ndarray,
+                       last: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Least and greatest normal multipliers, int64 (channels,), that map v in [low, high] alike, onto [first, last].
 
     v reaches result q when v * multiplier >= A = (2 (q - zero_point) - 1) * 2^(shift - 1). With t the least such v,
-    multipliers that keep it satisfy t * m >= A > (t - 1) * m; at the ends of the range, low and high stand for t and
-    t - 1.
+    multipliers m that keep it satisfy t * m >= A > (t - 1) * m. With D = A - 1 for A > 0, D = -A for A < 0 and
+    T = D // multiplier, that is D // (T + 1) < m, and m <= D // T unless T is 0. At the ends of the range, low and
+    high stand for t and t - 1. Channels that are not live or not able may have anything.
     """
-    m = np.maximum(channels.multiplier, 1).astype(np.int64)  # others than live channels may have anything
+    m = np.maximum(channels.multiplier, 1).astype(np.int64)
     shift = np.minimum(channels.shift, MAX_SHIFT).astype(np.int64)
-    q = np.arange(int(first.min()), int(last.max()) + 2)[:, None]
-    a = (2 * (q - channels.zero_point) - 1) << (shift - 1)
-    t = -(-a // m)
-    reached = np.where(q == first, low, t)
-    missed = np.where(q > last, high, t - 1)
-    reaches = (q <= last) & (q >= np.maximum(first, channels.clamp[0] + 1))
-    misses = (q > first) & (q <= np.minimum(last + 1, channels.clamp[1]))
-    least, most = np.full_like(t, TOP_BIT), np.full_like(t, 2 * TOP_BIT - 1)
-    up, down = reaches & (reached > 0), reaches & (reached < 0)
-    least[up] = -(-a[up] // reached[up])
-    most[down] = a[down] // reached[down]
-    up, down = misses & (missed > 0), misses & (missed < 0)
-    most[up] = np.minimum(most[up], -(-a[up] // missed[up]) - 1)
-    least[down] = np.maximum(least[down], a[down] // missed[down] + 1)
-    bottom, top = np.maximum(least.max(axis=0), TOP_BIT), np.minimum(most.min(axis=0), 2 * TOP_BIT - 1)
-    live = first < last
-    for zeros in range(MULTIPLIER_BITS - 1, -1, -1):
-        short = -(-bottom >> zeros) << zeros
-        if (short <= top)[live].all():
-            return short
-    return m
+    q = np.arange(int(first.min()) + 1, int(last.max()) + 1)[:, None]
+    odd = 2 * (q - channels.zero_point) - 1
+    d = (np.abs(odd) << (shift - 1)) - (odd > 0)
+    t = d // m
+    within = (q > first) & (q <= last)
+    bottom = np.where(within, d // (t + 1) + 1, TOP_BIT).max(axis=0, initial=TOP_BIT)
+    top = np.where(within & (t > 0), d // np.maximum(t, 1), 2 * TOP_BIT - 1).min(axis=0, initial=2 * TOP_BIT - 1)
+    a = (2 * (first - channels.zero_point) - 1) << (shift - 1)  # low * m >= a
+    bound, kept = np.where(low, low, 1), first > channels.clamp[0]
+    bottom = np.where(kept & (low > 0), np.maximum(bottom, -(-a // bound)), bottom)
+    top = np.where(kept & (low < 0), np.minimum(top, a // bound), top)
+    a = (2 * (last - channels.zero_point) + 1) << (shift - 1)  # high * m < a
+    bound, kept = np.where(high, high, 1), last < channels.clamp[1]
+    top = np.where(kept & (high > 0), np.minimum(top, -(-a // bound) - 1), top)
+    bottom = np.where(kept & (high < 0), np.maximum(bottom, a // bound + 1), bottom)
+    return bottom, top
 
 
 def _shorten_constant(channels: Channels, channel: int, low: int, high: int, result: int, live: np.ndarray) -> None:

@@ -50,7 +50,7 @@ class Context:
 
     def configure(self, mnemonic: str, payload: bytes = b"", **fields: int | str) -> None:
         """Add a state-setting instruction unless the unit already holds exactly this state."""
-        state = (payload, tuple(sorted(fields.items())))
+        state = (payload, fields)
         if self._state.get(mnemonic) != state:
             self._state[mnemonic] = state
             self.builder.state(mnemonic, payload, **fields)

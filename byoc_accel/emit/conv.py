@@ -1,6 +1,7 @@
 """Convolution steps: blocks in a hardware loop, channel groups within a block, post processing of each."""
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -15,6 +16,8 @@ from .context import Block, Context, Operand
 from .loops import IFM, OFM, RESIDUAL, SINK, Turn, blocks_in_loop, check_sinks
 from .moves import load_input, load_stage, load_strips, store_stage, tight
 from .post import Grid, Tail, post, set_channels, set_grid, set_tail
+
+GROUPS_AT_ONCE = 16  # whose parameters are looked for together; more leave the processor's cache
 
 
 @dataclass(frozen=True)
@@ -170,10 +173,9 @@ def channel_groups(ctx: Context, step: ConvStep, groups: list[Group], ifm: Opera
 
 def groups_of(ctx: Context, step: ConvStep, strips: Strips | None) -> list[Group]:
     """Parameters and weights of every group of array.columns output channels; over strips a kernel is one run."""
-    conv, out = step.conv, []
-    for first in range(0, conv.weight.shape[0], ctx.target.array_columns):
-        last = min(first + ctx.target.array_columns, conv.weight.shape[0])
-        channels = _channels(ctx, conv, first, last)
+    conv, out, columns = step.conv, [], ctx.target.array_columns
+    for index, channels in enumerate(_channels(ctx, conv)):
+        first, last = index * columns, index * columns + len(channels.bias)
         if is_depthwise(step):
             weight, channel, tile = conv.weight[first:last, :, :, 0].transpose(1, 2, 0), first, None
         else:
@@ -186,15 +188,21 @@ def groups_of(ctx: Context, step: ConvStep, strips: Strips | None) -> list[Group
     return out
 
 
-def _channels(ctx: Context, conv: QConv, first: int, last: int) -> Channels:
-    """Channel parameters; the input's zero point is folded into the bias: sum (x - zp) w = sum x w - zp sum w."""
+def _channels(ctx: Context, conv: QConv) -> Iterator[Channels]:
+    """Parameters of every group of array.columns output channels.
+
+    The input's zero point is folded into the bias: sum (x - zp) w = sum x w - zp sum w.
+    """
     zero_point = ctx.tensors[conv.x].zero_point
-    sums = conv.weight[first:last].astype(np.int64).sum(axis=(1, 2, 3))
-    bias = conv.bias[first:last].astype(np.int64) - zero_point * sums
-    bias = (bias + (1 << 31)) % (1 << 32) - (1 << 31)  # accumulators wrap, so the bias may too
-    channels = Channels(bias, conv.multiplier[first:last], conv.shift[first:last], conv.rounding,
-                        ctx.tensors[conv.y].zero_point, conv.clamp)
-    return simplify(channels, *reach(conv.weight[first:last]))
+    step = GROUPS_AT_ONCE * ctx.target.array_columns
+    for first in range(0, conv.weight.shape[0], step):
+        some = slice(first, first + step)
+        weight = conv.weight[some]
+        bias = conv.bias[some].astype(np.int64) - zero_point * weight.sum(axis=(1, 2, 3), dtype=np.int64)
+        bias = (bias + (1 << 31)) % (1 << 32) - (1 << 31)  # accumulators wrap, so the bias may too
+        channels = Channels(bias, conv.multiplier[some], conv.shift[some], conv.rounding,
+                            ctx.tensors[conv.y].zero_point, conv.clamp)
+        yield from simplify(channels, *reach(weight), ctx.target.array_columns)
 
 
 def _dense_weight(conv: QConv, first: int, last: int) -> tuple[np.ndarray, int]:

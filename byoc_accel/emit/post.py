@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..isa.parameters import parameters
 from ..isa.payload import pack_table
 from ..quantize.qregion import IDENTITY, QAdd, QLut
 from .builder import Access
@@ -33,11 +32,8 @@ def identity(columns: int) -> Channels:
 
 
 def set_channels(ctx: Context, channels: Channels) -> None:
-    """par, with one multiplier for all channels where they agree."""
-    count = 1 if channels.uniform else len(channels.bias)
-    fields = parameters(channels.bias, channels.multiplier[:count], channels.shift[:count], channels.uniform)
-    ctx.configure("par", **fields, rounding=channels.rounding, zero_point=channels.zero_point,
-                  clamp_low=channels.clamp[0], clamp_high=channels.clamp[1])
+    """par."""
+    ctx.configure("par", **channels.fields)
 
 
 def set_tail(ctx: Context, tail: Tail) -> None:

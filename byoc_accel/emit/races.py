@@ -11,6 +11,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import deque
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,11 +22,12 @@ from .limits import BrokenRule
 
 Clock = tuple[int, ...]
 TOKEN_LIMIT = 255
+FEW = 12  # entries that are compared faster one by one
+NUMBER = {unit: number for number, unit in enumerate(UNITS)}
 ARRAY = UNITS.index("array")
 
 
-@dataclass(frozen=True)
-class Token:
+class Token(NamedTuple):
     """What a token proves; `chain` is the number of its still running giver and `giver` that conv or dwc."""
 
     clock: Clock
@@ -34,8 +36,7 @@ class Token:
     positions: int = 0
 
 
-@dataclass(frozen=True)
-class Event:
+class Event(NamedTuple):
     """One execution of an instruction: its number in its unit and what it knows at its start.
 
     `chain` is the number of the array instruction that it follows position by position, -1 if none.
@@ -73,15 +74,17 @@ class _Log:
 
     def conflict(self, after: int, start: int, shape: Footprint) -> int | None:
         """Label of an entry with a number above `after` that shares a byte; None if there is none."""
-        first = bisect_right(self.numbers, after)
         last = len(self.numbers)
-        if first == last:
+        if not last or self.numbers[-1] <= after:
             return None
-        bounds = self.bounds[first:last]
-        near = np.flatnonzero((bounds[:, 0] < start + shape.span) & (bounds[:, 1] > start))
-        for index in near.tolist():
-            other, other_shape, label = self.entries[first + index]
-            if overlap(other_shape, shape, start - other):
+        first = bisect_right(self.numbers, after)
+        end, near = start + shape.span, range(first, last)
+        if last - first > FEW:
+            bounds = self.bounds[first:last]
+            near = (first + np.flatnonzero((bounds[:, 0] < end) & (bounds[:, 1] > start))).tolist()
+        for index in near:
+            other, other_shape, label = self.entries[index]
+            if other < end and other + other_shape.span > start and overlap(other_shape, shape, start - other):
                 return label
         return None
 
@@ -93,14 +96,14 @@ class Order:
         self.token_limit = TOKEN_LIMIT - queue_depth - 1  # a giver may be a full queue ahead of the taker
         self.known: list[Clock] = [(-1,) * len(UNITS) for _ in UNITS]
         self.tokens: dict[tuple[int, int], deque[Token]] = {}
-        self.logs: dict[tuple[str | int, int, bool], _Log] = {}
+        self.logs: dict[str | int, list[tuple[_Log, _Log]]] = {}  # by memory, then unit: reads, writes
 
     def begin(self, inst: Inst, positions: int) -> Event:
         """Take the tokens of `inst` (of `positions` = width * height); raises BrokenRule."""
-        unit = UNITS.index(inst.unit)
+        unit = NUMBER[inst.unit]
         clock, chain = self.known[unit], -1
         for name in inst.wait_units:
-            queue = self.tokens.get((UNITS.index(name), unit))
+            queue = self.tokens.get((NUMBER[name], unit))
             if not queue:
                 raise BrokenRule(f"waits for a token from {name}, but no earlier instruction gives one; add a signal")
             token = queue.popleft()
@@ -123,7 +126,7 @@ class Order:
         if inst.mnemonic in ("conv", "dwc") and inst.chain:
             token = Token(event.start, event.number, inst, positions)
         for name in inst.signal_units:
-            queue = self.tokens.setdefault((event.unit, UNITS.index(name)), deque())
+            queue = self.tokens.setdefault((event.unit, NUMBER[name]), deque())
             queue.append(token)
             if len(queue) > self.token_limit:
                 raise BrokenRule(f"gives token {len(queue)} to {name} before one is taken; at most "
@@ -132,18 +135,21 @@ class Order:
     def access(self, event: Event, memory: str | int, start: int, shape: Footprint, write: bool,
                label: int) -> int | None:
         """Record an access; returns the label of an unordered conflicting one of another unit, or None."""
-        for unit in range(len(UNITS)):
+        logs = self.logs.get(memory)
+        if logs is None:
+            logs = self.logs[memory] = [(_Log(), _Log()) for _ in UNITS]
+        for unit, (reads, writes) in enumerate(logs):
             if unit == event.unit:
                 continue
             after = event.start[unit]
             if memory == "accumulators" and unit == ARRAY:
                 after = max(after, event.chain)
-            for direction in (True, False) if write else (True,):
-                log = self.logs.get((memory, unit, direction))
-                found = log.conflict(after, start, shape) if log else None
-                if found is not None:
-                    return found
-        log = self.logs.setdefault((memory, event.unit, write), _Log())
+            found = writes.conflict(after, start, shape)
+            if found is None and write:
+                found = reads.conflict(after, start, shape)
+            if found is not None:
+                return found
+        log = logs[event.unit][write]
         if log.full:  # what every other unit knows to be done cannot race any more
             log.forget(min(clock[event.unit] for unit, clock in enumerate(self.known) if unit != event.unit))
         log.add(event.number, start, shape, label)

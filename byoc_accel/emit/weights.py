@@ -127,11 +127,12 @@ def _encode_lanes(layers: list[list[_Item]], target: Target) -> _Lanes:
     if not layers:
         return _Lanes({}, {})
     shape = LaneShape(target.array_columns, target.decoder_rows_per_cycle)
-    parts, first = [], 0
-    for table, count in plan_tables([[item.work for item in layer] for layer in layers], shape):
+    parts, batches, first = [], [], 0
+    for table, count, batch in plan_tables([[item.work for item in layer] for layer in layers], shape):
         parts.append((table, [item for layer in layers[first:first + count] for item in layer]))
+        batches.append(batch)
         first += count
-    encoded = encode_steps([(table, [item.work for item in items]) for table, items in parts], shape)
+    encoded = encode_steps([(table, [item.work for item in items]) for table, items in parts], shape, batches)
     tables = {items[0].number: inst("wtab", fresh=int(not index), masks=int(table.masks), centre=table.centre,
                                     payload=table.pack()) for index, (table, items) in enumerate(parts)}
     works = {item.number: e for (_, items), part in zip(parts, encoded) for item, e in zip(items, part)}
@@ -164,7 +165,7 @@ def _total(costs: Sequence[_Cost]) -> _Cost:
 def _raw_cost(layer: list[_Item], target: Target) -> _Cost:
     cycles, total = 0.0, 0
     for item in layer:
-        tiles, stored = _stored(item.work)
+        tiles, stored = item.work.stored
         total += -(-len(item.work.tiles) // 32) * 4 + -(-stored * item.work.values.shape[1] // 4) * 4
         cycles += _array_cycles(item, tiles, stored / target.decoder_rows_per_cycle, target)
     return max(cycles, total / target.fetch_bytes_per_cycle), total
@@ -176,16 +177,9 @@ def _lane_cost(layer: list[_Item], lanes: _Lanes, target: Target) -> _Cost:
     for item in layer:
         encoded = lanes.works[item.number]
         total += len(encoded.payload) + WTAB_BYTES * (item.number in lanes.tables)
-        cycles += _array_cycles(item, _stored(item.work)[0], float(np.maximum(1, -(-encoded.words // words)).sum()),
+        cycles += _array_cycles(item, item.work.stored[0], float(np.maximum(1, -(-encoded.words // words)).sum()),
                                 target)
     return max(cycles, total / target.fetch_bytes_per_cycle), total
-
-
-def _stored(work: Work) -> tuple[int, int]:
-    """Tiles that are not all zero, and their rows."""
-    tiles = np.array(work.tiles)
-    present = np.logical_or.reduceat(work.values.any(axis=1), np.cumsum(tiles) - tiles)
-    return int(present.sum()), int(tiles[present].sum())
 
 
 def _array_cycles(item: _Item, tiles: int, decode_cycles: float, target: Target) -> float:

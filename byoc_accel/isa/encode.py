@@ -7,6 +7,7 @@ from .inst import Inst
 from .table import BY_MNEMONIC, BY_OPCODE
 
 TABLE_BYTES = 256
+ZERO = bytes(WORD_BYTES)
 CLASSES_BYTES = 16  # 32 code lengths of 4 bits
 
 
@@ -51,11 +52,13 @@ def _head(inst: Inst) -> bytes:
     number = BY_MNEMONIC[inst.mnemonic].opcode
     for operand, value in zip(OPERANDS[inst.mnemonic], inst.values):
         number |= operand.write(to_bits(operand.field, value))
-    slot = PRESENT[inst.mnemonic]
-    words = [number >> bit & 0xFFFFFFFF for bit in range(0, 8 * SIZES[inst.mnemonic], WORD_BITS)]
-    if slot is not None:
-        words[0] |= sum(bool(word) << i for i, word in enumerate(words[1:])) << slot.bit
-    return b"".join(word.to_bytes(WORD_BYTES, "little") for i, word in enumerate(words) if word or not i)
+    slot, data = PRESENT[inst.mnemonic], number.to_bytes(SIZES[inst.mnemonic], "little")
+    if slot is None:
+        return data
+    words = [data[at:at + WORD_BYTES] for at in range(WORD_BYTES, len(data), WORD_BYTES)]
+    present = sum(1 << i for i, word in enumerate(words) if word != ZERO)
+    first = (number & 0xFFFFFFFF) | present << slot.bit
+    return b"".join([first.to_bytes(WORD_BYTES, "little"), *(word for word in words if word != ZERO)])
 
 
 def encode_all(program: list[Inst] | tuple[Inst, ...]) -> bytes:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import operator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Union
 
 from ..errors import EncodeError
@@ -14,6 +15,9 @@ from .table import BY_MNEMONIC, INSTRUCTIONS, UNITS, Field, Instruction
 
 WORD_BITS = 32
 WORD_BYTES = 4
+
+#: Kinds of fields whose values are all the integers between `limits`.
+NUMBERS = ("unsigned", "signed", "minus_one")
 
 #: Logical value of a field: a number, a choice of an enum, or the unit names of a token mask.
 Value = Union[int, str, tuple[str, ...]]
@@ -25,6 +29,11 @@ class Slot:
 
     field: Field
     bit: int
+
+    @cached_property
+    def mask(self) -> int:
+        """As many ones as the field has bits."""
+        return (1 << self.field.bits) - 1
 
     @property
     def word(self) -> int:
@@ -45,11 +54,17 @@ class Operand:
 
     def read(self, number: int) -> int:
         """Stored bits of the value in an instruction with all of its words."""
-        return sum((number >> s.bit & ((1 << s.field.bits) - 1)) << s.field.low for s in self.parts)
+        bits = 0
+        for slot in self.parts:
+            bits |= (number >> slot.bit & slot.mask) << slot.field.low
+        return bits
 
     def write(self, bits: int) -> int:
         """The instruction's words with these stored bits, others zero."""
-        return sum((bits >> s.field.low & ((1 << s.field.bits) - 1)) << s.bit for s in self.parts)
+        number = 0
+        for slot in self.parts:
+            number |= (bits >> slot.field.low & slot.mask) << slot.bit
+        return number
 
 
 def place(instruction: Instruction) -> tuple[Slot, ...]:

@@ -2,13 +2,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from ..errors import EncodeError
-from .fields import OPERANDS, Value, check, default
-from .table import BY_MNEMONIC, Instruction
+from .fields import NUMBERS, OPERANDS, Value, check, default, limits
+from .table import BY_MNEMONIC, Field, Instruction
 
 _INDEX: dict[str, dict[str, int]] = {
     name: {slot.field.name: i for i, slot in enumerate(slots)} for name, slots in OPERANDS.items()
+}
+#: Of every operand: field, value if none is given, and the limits between which any int is one (none: it needs `check`).
+_CHECKS: dict[str, tuple[tuple[Field, Value, int, int], ...]] = {
+    name: tuple((slot.field, default(slot.field), *(limits(slot.field) if slot.field.kind in NUMBERS else (1, 0)))
+                for slot in slots) for name, slots in OPERANDS.items()
 }
 _OWN = frozenset(("mnemonic", "values", "payload"))
 
@@ -29,16 +35,16 @@ class Inst:
         """The instruction's row of the table."""
         return BY_MNEMONIC[self.mnemonic]
 
-    @property
+    @cached_property
     def unit(self) -> str:
         return BY_MNEMONIC[self.mnemonic].unit
 
-    @property
+    @cached_property
     def wait_units(self) -> tuple[str, ...]:
         """Units whose token this instruction takes; empty for instructions without tokens."""
         return self.values[_INDEX[self.mnemonic]["wait"]] if "wait" in _INDEX[self.mnemonic] else ()
 
-    @property
+    @cached_property
     def signal_units(self) -> tuple[str, ...]:
         """Units that get a token from this instruction; empty for instructions without tokens."""
         return self.values[_INDEX[self.mnemonic]["signal"]] if "signal" in _INDEX[self.mnemonic] else ()
@@ -53,10 +59,12 @@ class Inst:
         if name in _OWN:
             raise AttributeError(name)  # while unpickling or copying nothing is set yet
         try:
-            return self.values[_INDEX[self.mnemonic][name]]
+            value = self.values[_INDEX[self.mnemonic][name]]
         except KeyError:
             known = _names(self.mnemonic)
             raise AttributeError(f"{self.mnemonic} has no field {name!r}; it has {known}") from None
+        self.__dict__[name] = value  # the next time it is found without a search
+        return value
 
     def replace(self, **changes: object) -> Inst:
         """The same instruction with some fields (or the payload) changed; raises EncodeError like `inst`."""
@@ -81,9 +89,14 @@ def inst(mnemonic: str, *, payload: bytes = b"", **fields: object) -> Inst:
             raise EncodeError(f"{mnemonic}: no field {name!r}; it has {_names(mnemonic)}")
     if "payload_bytes" in index:
         fields.setdefault("payload_bytes", len(payload))
-    values = tuple(check(mnemonic, field, fields[field.name]) if field.name in fields else default(field)
-                   for field in (slot.field for slot in OPERANDS[mnemonic]))
-    return Inst(mnemonic, values, bytes(payload))
+    values = []
+    for field, otherwise, least, most in _CHECKS[mnemonic]:
+        value = fields.get(field.name, otherwise)
+        if value is otherwise or (type(value) is int and least <= value <= most):
+            values.append(value)
+        else:
+            values.append(check(mnemonic, field, value))
+    return Inst(mnemonic, tuple(values), bytes(payload))
 
 
 def _names(mnemonic: str) -> str:

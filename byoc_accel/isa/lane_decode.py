@@ -12,8 +12,8 @@ import numpy as np
 
 from ..errors import EncodeError
 from .lane_layout import MEMORY_TILES, LaneShape
+from .lane_stream import CONTROL_WORDS_AHEAD, LANE_WORDS_AHEAD, WORD_BITS
 from .lane_table import EXTRA_BITS, FIRST_VALUE, MAX_CODE_BITS, PEAK, REST, RUN_CLASSES, Table
-from .lanes import CONTROL_WORDS_AHEAD, LANE_WORDS_AHEAD, WORD_BITS
 
 _FOREVER = 1 << 62
 

@@ -40,6 +40,23 @@ class Work:
         if sum(self.tiles) != len(self.values) or min(self.tiles) < 1:
             raise EncodeError(f"lanes: tiles of {sum(self.tiles)} rows; the weights have {len(self.values)}")
 
+    @cached_property
+    def used_rows(self) -> np.ndarray:
+        """bool (rows,): rows that are not all zero."""
+        return self.values.any(axis=1)
+
+    @property
+    def has_zero_lines(self) -> bool:
+        """Whether masks would say anything: a row is zero, or as many columns as a column mask takes."""
+        return not self.used_rows.all() or int((~self.values.any(axis=0)).sum()) >= FEWEST_MASKED_COLUMNS
+
+    @cached_property
+    def stored(self) -> tuple[int, int]:
+        """Tiles that are not all zero, and their rows."""
+        tiles = np.array(self.tiles)
+        present = np.logical_or.reduceat(self.used_rows, np.cumsum(tiles) - tiles)
+        return int(present.sum()), int(tiles[present].sum())
+
 
 def conv_tiles(runs: int, run_bytes: int, rows: int) -> tuple[int, ...]:
     """Rows of each tile of a conv: every run in slices of `rows` lanes (array.rows)."""

@@ -6,18 +6,18 @@ stretch is what is encoded between two points where they start anew. isa/lane_de
 """
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
+from typing import NamedTuple
 
 import numpy as np
 
 from ..errors import EncodeError
 from .lane_layout import LaneShape, Layout, Work, lay_out
+from .lane_stream import control_words, lane_words
 from .lane_table import EXTRA_BITS, LONGEST_RUN, REST, RUN_CLASSES, VALUE_CLASS, Table, code_lengths
 
-WORD_BITS = 16
-LANE_WORDS_AHEAD = 2  # before a symbol a lane has asked for this many words beyond those it has begun
-CONTROL_WORDS_AHEAD = 3  # the same for the control lane, whose symbols have up to 2 + array.rows bits
 TABLE_COST_BITS = 8 * 20  # a wtab instruction
 LAYERS_PER_TABLE = 256  # so that the search is linear in the layers; a table more costs 20 bytes
 
@@ -33,10 +33,16 @@ class _Runs:
 
 @dataclass(frozen=True)
 class Batch:
-    """Works under one table, analysed: `values` uint8 (columns, rows) of each parity, zero runs, class counts."""
+    """Works under one table, analysed: `values` uint8 (columns, rows) of each parity, zero runs, class counts.
+
+    off: lanes without symbols, bool (columns, rows) of each parity, None for none. by_value: int64 (256,), how often
+    symbols stand for each byte value.
+    """
 
     layout: Layout
     values: tuple[np.ndarray, ...]
+    off: tuple[np.ndarray | None, ...]
+    by_value: np.ndarray
     runs: tuple[_Runs, ...]
     counts: np.ndarray
 
@@ -48,21 +54,33 @@ class Batch:
 def analyse(works: Sequence[Work], shape: LaneShape, centre: int, masks: bool) -> Batch:
     """Find rows, zero runs and class counts of works that share a table with this centre."""
     layout = lay_out(works, shape, masks)
-    values, runs, counts = [], [], np.zeros(len(EXTRA_BITS), np.int64)
-    by_value = np.zeros(256, np.int64)
+    values, offs, by_value = [], [], np.zeros(256, np.int64)
     for rows, work in zip(layout.rows, layout.row_work):
-        lane_values = np.ascontiguousarray(layout.values[rows].T)
-        off = None if layout.on.all() else ~layout.on[work].T
-        by_value += np.bincount(lane_values.ravel(), minlength=256)
-        if off is not None:
-            by_value -= np.bincount(lane_values[off], minlength=256)
-        found = _find_runs(lane_values == (centre & 255), off, work)
+        values.append(np.ascontiguousarray(layout.values[rows].T))
+        offs.append(None if layout.on.all() else ~layout.on[work].T)
+        by_value += _histogram(values[-1])
+        if offs[-1] is not None:
+            by_value -= np.bincount(values[-1][offs[-1]], minlength=256)
+    return _centred(layout, tuple(values), tuple(offs), by_value, centre)
+
+
+def _centred(layout: Layout, values: tuple[np.ndarray, ...], offs: tuple[np.ndarray | None, ...],
+             by_value: np.ndarray, centre: int) -> Batch:
+    """The batch with the zero runs and class counts of values counted from `centre`."""
+    runs = tuple(_find_runs(v == (centre & 255), off, work) for v, off, work in zip(values, offs, layout.row_work))
+    counts = np.bincount(VALUE_CLASS[1:], np.roll(by_value, -centre)[1:], len(EXTRA_BITS)).astype(np.int64)
+    for found in runs:
         counts += np.bincount(found.classes, minlength=len(counts))
-        values.append(lane_values)
-        runs.append(found)
-    by_value = np.roll(by_value, -centre)
-    counts += np.bincount(VALUE_CLASS[1:], by_value[1:], len(counts)).astype(np.int64)
-    return Batch(layout, tuple(values), tuple(runs), counts)
+    return Batch(layout, values, offs, by_value, runs, counts)
+
+
+def _histogram(values: np.ndarray) -> np.ndarray:
+    """int64 (256,): how often each byte occurs in contiguous uint8 `values`; large ones are counted by pairs."""
+    flat = values.reshape(-1)
+    if len(flat) < 1 << 16:
+        return np.bincount(flat, minlength=256)
+    pairs = np.bincount(flat[:len(flat) & ~1].view(np.uint16), minlength=1 << 16).reshape(256, 256)
+    return pairs.sum(axis=0) + pairs.sum(axis=1) + np.bincount(flat[len(flat) & ~1:], minlength=256)
 
 
 def _find_runs(zero: np.ndarray, off: np.ndarray | None, work: np.ndarray) -> _Runs:
@@ -89,13 +107,11 @@ def _find_runs(zero: np.ndarray, off: np.ndarray | None, work: np.ndarray) -> _R
 
 def choose_table(works: Sequence[Work], shape: LaneShape) -> tuple[Table, Batch]:
     """Table with the fewest bits for `works`, and their analysis. Masks are used when a whole tile is zero."""
-    total = np.zeros(256, np.int64)
-    for work in works:
-        total += np.bincount(work.values.view(np.uint8).ravel(), minlength=256)
+    plain = analyse(works, shape, 0, False)
     signed = np.arange(256, dtype=np.uint8).view(np.int8)
-    mean = int(np.rint((total @ signed.astype(np.int64)) / max(int(total.sum()), 1)))
-    candidates = [analyse(works, shape, 0, False)]
-    if total[0] >= shape.columns:
+    mean = int(np.rint((plain.by_value @ signed.astype(np.int64)) / max(int(plain.by_value.sum()), 1)))
+    candidates = [plain]
+    if any(work.has_zero_lines for work in works):
         candidates.append(analyse(works, shape, 0, True))
     tables = [Table(code_lengths(batch.counts), 0, batch.layout.masks) for batch in candidates]
     bits = [batch.bits(table.lengths) for batch, table in zip(candidates, tables)]
@@ -103,23 +119,32 @@ def choose_table(works: Sequence[Work], shape: LaneShape) -> tuple[Table, Batch]
     if candidates[-1].layout.empty_tiles:
         best = len(candidates) - 1
     elif mean:
-        batch = analyse(works, shape, mean, False)
+        batch = _centred(plain.layout, plain.values, plain.off, plain.by_value, mean)
         table = Table(code_lengths(batch.counts), mean, False)
         if batch.bits(table.lengths) < bits[best]:
             return table, batch
     return tables[best], candidates[best]
 
 
-def plan_tables(layers: Sequence[Sequence[Work]], shape: LaneShape) -> list[tuple[Table, int]]:
-    """Tables for the layers of a stretch in order, each with the number of layers that it serves (one `wtab` each).
+class Planned(NamedTuple):
+    """A table, the number of layers that it serves, and their analysis under it if it is a single one."""
+
+    table: Table
+    layers: int
+    batch: Batch | None
+
+
+def plan_tables(layers: Sequence[Sequence[Work]], shape: LaneShape) -> list[Planned]:
+    """Tables for the layers of a stretch in order, one `wtab` each.
 
     Up to LAYERS_PER_TABLE consecutive layers share a table where that saves more than a wtab costs.
     """
-    kinds, counts = [], []
+    kinds, batches = [], []
     for works in layers:
         table, batch = choose_table(works, shape)
         kinds.append((table.centre, table.masks))
-        counts.append(batch.counts)
+        batches.append(batch)
+    counts = [batch.counts for batch in batches]
     best, cut, alike = np.zeros(len(layers) + 1), [0], 0
     before = np.concatenate([np.zeros((1, len(EXTRA_BITS)), np.int64), np.cumsum(counts, axis=0)])
     for stop in range(1, len(layers) + 1):
@@ -129,11 +154,12 @@ def plan_tables(layers: Sequence[Sequence[Work]], shape: LaneShape) -> list[tupl
         costs = best[start:stop] + _entropy_bits(before[stop] - before[start:stop]) + TABLE_COST_BITS
         cut.append(start + int(np.argmin(costs)))
         best[stop] = costs.min()
-    tables: list[tuple[Table, int]] = []
+    tables: list[Planned] = []
     stop = len(layers)
     while stop:
         start = cut[stop]
-        tables.insert(0, (Table(code_lengths(sum(counts[start:stop])), *kinds[start]), stop - start))
+        tables.insert(0, Planned(Table(code_lengths(sum(counts[start:stop])), *kinds[start]), stop - start,
+                                 batches[start] if stop - start == 1 else None))
         stop = start
     return tables
 
@@ -142,35 +168,6 @@ def _entropy_bits(counts: np.ndarray) -> np.ndarray:
     """Bits of the symbols counted in each row of `counts` under an ideal code of their own."""
     totals = counts.sum(axis=1, keepdims=True)
     return (counts * (np.log2(np.maximum(totals, 1)) - np.log2(np.maximum(counts, 1)))).sum(axis=1)
-
-
-class _Lane:
-    """Symbols of one lane, collected part by part: the step in which each is decoded, its bits and its length."""
-
-    def __init__(self, words_ahead: int):
-        self.words_ahead = words_ahead
-        self._parts: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
-
-    def add(self, steps: np.ndarray, symbols: np.ndarray, sizes: np.ndarray) -> None:
-        if len(steps):
-            self._parts.append((steps, symbols, sizes))
-
-    def words(self) -> tuple[np.ndarray, np.ndarray]:
-        """Steps in which the lane asks for its words, and the words; those beyond its bits are zero."""
-        if not self._parts:
-            return np.zeros(0, np.int64), np.zeros(0, np.int64)
-        steps, symbols, sizes = (np.concatenate(parts) for parts in zip(*self._parts))
-        sizes = sizes.astype(np.int64)
-        end = np.cumsum(sizes)
-        begin = end - sizes
-        asked = -(-begin // WORD_BITS) + self.words_ahead
-        count = int(asked[-1])
-        shifted = symbols.astype(np.uint64) << (64 - begin % WORD_BITS - sizes).astype(np.uint64)
-        words = np.zeros(count + 3, np.int64)
-        for place in range(self.words_ahead + 1 if self.words_ahead > 2 else 2):
-            part = (shifted >> np.uint64(WORD_BITS * (3 - place)) & np.uint64(0xFFFF)).astype(np.int64)
-            words[place:] += np.bincount(begin // WORD_BITS, part, len(words) - place).astype(np.int64)
-        return np.repeat(steps, np.diff(asked, prepend=0)), words[:count]
 
 
 @dataclass(frozen=True)
@@ -189,44 +186,37 @@ def encode(parts: Sequence[tuple[Table, Sequence[Work]]], shape: LaneShape) -> l
     return [[work.payload for work in part] for part in encode_steps(parts, shape)]
 
 
-def encode_steps(parts: Sequence[tuple[Table, Sequence[Work]]], shape: LaneShape) -> list[list[Encoded]]:
-    """`encode` with the words of every step."""
-    lanes = [_Lane(CONTROL_WORDS_AHEAD)] + [_Lane(LANE_WORDS_AHEAD) for _ in range(shape.lanes)]
+def encode_steps(parts: Sequence[tuple[Table, Sequence[Work]]], shape: LaneShape,
+                 batches: Sequence[Batch | None] = ()) -> list[list[Encoded]]:
+    """`encode` with the words of every step. batches: analyses of the parts, where they are known."""
+    control, lanes = [], [[] for _ in range(shape.rows_per_cycle)]
     step, ends = 0, []
-    for table, works in parts:
-        batch = analyse(works, shape, table.centre, table.masks)
-        _add_symbols(lanes, batch, table, step)
-        ends.append(step + batch.layout.work_end)
-        step += batch.layout.steps
-    asked, words = (np.concatenate(x) for x in zip(*(lane.words() for lane in lanes)))
-    stream = words[np.argsort(asked, kind="stable")]
-    return _cut(stream, np.bincount(asked, minlength=step), ends)
+    for (table, works), known in zip_longest(parts, batches[:len(parts)]):
+        batch = known or analyse(works, shape, table.centre, table.masks)
+        layout = batch.layout
+        control.append((step + layout.control_step, layout.control_symbol, layout.control_size))
+        for lane, (symbols, sizes), steps in zip(lanes, _symbols(batch, table), layout.row_step):
+            lane.append((step + steps, symbols, sizes))
+        ends.append(step + layout.work_end)
+        step += layout.steps
+    joined = [[np.concatenate(x, axis=-1) if len(x) > 1 else x[0] for x in zip(*each)] for each in (control, *lanes)]
+    asked, words = map(np.concatenate, zip(control_words(*joined[0]), *(lane_words(*each) for each in joined[1:])))
+    return _cut(words[np.argsort(asked, kind="stable")], np.bincount(asked, minlength=step), ends)
 
 
-def _add_symbols(lanes: list[_Lane], batch: Batch, table: Table, step: int) -> None:
-    """Give every lane its symbols of one part, which begins with step number `step`."""
-    layout = batch.layout
-    lanes[0].add(step + layout.control_step, layout.control_symbol, layout.control_size)
+def _symbols(batch: Batch, table: Table) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Symbols uint16 (columns, rows) of each parity and their bits uint8, 0 where there is none."""
     value_symbol, value_size = table.value_symbols()
-    columns = layout.on.shape[1]
-    lane = 1
-    for values, runs, steps, work in zip(batch.values, batch.runs, layout.row_step, layout.row_work):
-        symbols, sizes = value_symbol[values], value_size[values]
-        if not layout.on.all():
-            sizes *= layout.on[work].T
-        _check_expressible(values, sizes, layout.on[work].T, table)
-        symbols.ravel()[runs.start], sizes.ravel()[runs.start] = table.class_symbols(runs.classes, runs.extra)
-        for column in range(columns):
-            used = np.flatnonzero(sizes[column])
-            lanes[lane].add(step + steps[used], symbols[column, used], sizes[column, used])
-            lane += 1
-
-
-def _check_expressible(values: np.ndarray, sizes: np.ndarray, on: np.ndarray, table: Table) -> None:
-    wrong = (sizes == 0) & on & (values != (table.centre & 255))
-    if wrong.any():
-        value = int(values[wrong].view(np.int8)[0])
+    missing = np.roll((value_size == 0) & (batch.by_value > 0), -table.centre)[1:]
+    if missing.any():
+        value = np.uint8((np.flatnonzero(missing)[0] + 1 + table.centre) & 255).view(np.int8)
         raise EncodeError(f"lanes: weight {value} has no code word in the table; make one from these weights")
+    for values, off, runs in zip(batch.values, batch.off, batch.runs):
+        symbols, sizes = value_symbol[values], value_size[values]
+        if off is not None:
+            sizes[off] = 0
+        symbols.ravel()[runs.start], sizes.ravel()[runs.start] = table.class_symbols(runs.classes, runs.extra)
+        yield symbols, sizes
 
 
 def _cut(stream: np.ndarray, words: np.ndarray, ends: Sequence[np.ndarray]) -> list[list[Encoded]]:

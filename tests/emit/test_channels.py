@@ -15,7 +15,7 @@ def result(v: int, multiplier: int, shift: int, zero_point: int, clamp: tuple[in
 
 
 def check(channels: Channels, low: list[int], high: list[int]) -> Channels:
-    short = simplify(channels, np.array(low), np.array(high))
+    (short,) = simplify(channels, np.array(low), np.array(high), len(low))
     for old_bias, bias, old, new, old_shift, shift, first, last in zip(
             *(x.tolist() for pair in zip((channels.bias, channels.multiplier, channels.shift),
                                          (short.bias, short.multiplier, short.shift)) for x in pair), low, high):
@@ -62,7 +62,7 @@ def test_constant_channels_get_short_biases() -> None:
     Channels(np.array([-2**31, 2**31 - 1]), np.array([3, 5]) + (1 << 30), np.full(2, 33), "upward", 0, (-128, 127)),
 ], ids=["uniform", "other rounding", "accumulators may wrap"])
 def test_left_alone(channels: Channels) -> None:
-    short = simplify(channels, np.array([-100, -100]), np.array([100, 100]))
+    (short,) = simplify(channels, np.array([-100, -100]), np.array([100, 100]), 2)
     assert all(np.array_equal(*pair) for pair in ((short.bias, channels.bias), (short.multiplier, channels.multiplier),
                                                   (short.shift, channels.shift)))
 

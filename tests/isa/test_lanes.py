@@ -39,7 +39,7 @@ def words(*values: int) -> bytes:
 def stretch(layers: list[list[Work]], shape: LaneShape) -> list[tuple[Table, list[Work]]]:
     """Works of all layers under the planned tables."""
     parts, start = [], 0
-    for chosen, count in plan_tables(layers, shape):
+    for chosen, count, _ in plan_tables(layers, shape):
         parts.append((chosen, [w for layer in layers[start:start + count] for w in layer]))
         start += count
     return parts
@@ -202,7 +202,7 @@ def test_neighbouring_layers_share_a_table_and_different_ones_do_not() -> None:
     rng = np.random.default_rng(1)
     small = [Work(np.clip(rng.normal(0, 20, (64, 16)).round(), -127, 127).astype(np.int8), (16,) * 4) for _ in "ab"]
     narrow = Work(rng.integers(-2, 3, (256, 16)).astype(np.int8), (16,) * 16)
-    assert [n for _, n in plan_tables([[small[0]], [small[1]], [narrow]], SHAPE)] == [2, 1]
+    assert [n for _, n, _ in plan_tables([[small[0]], [small[1]], [narrow]], SHAPE)] == [2, 1]
 
 
 def test_an_off_centre_layer_gets_a_centre() -> None:
