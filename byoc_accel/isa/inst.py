@@ -11,7 +11,8 @@ from .table import BY_MNEMONIC, Field, Instruction
 _INDEX: dict[str, dict[str, int]] = {
     name: {slot.field.name: i for i, slot in enumerate(slots)} for name, slots in OPERANDS.items()
 }
-#: Of every operand: field, value if none is given, and the limits between which any int is one (none: it needs `check`).
+#: Of every operand: field, value if none is given, and limits between which any int is a value (1 to 0 where `check`
+#: must see it).
 _CHECKS: dict[str, tuple[tuple[Field, Value, int, int], ...]] = {
     name: tuple((slot.field, default(slot.field), *(limits(slot.field) if slot.field.kind in NUMBERS else (1, 0)))
                 for slot in slots) for name, slots in OPERANDS.items()

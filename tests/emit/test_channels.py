@@ -67,6 +67,21 @@ def test_left_alone(channels: Channels) -> None:
                                                   (short.shift, channels.shift)))
 
 
+def test_groups_do_not_meet() -> None:
+    """Many channels at once give what each group gives alone; the groups differ in length, range and rounding room."""
+    random = np.random.default_rng(3)
+    channels = Channels(random.integers(-5000, 5000, 37), random.integers(1 << 29, 1 << 31, 37),
+                        random.integers(31, 40, 37), "upward", -3, (-100, 120))
+    channels.multiplier[16:24], channels.shift[16:24] = (1 << 30) + 5, 35  # a uniform one
+    low, high = -random.integers(0, 9000, 37), random.integers(0, 9000, 37)
+    together = simplify(channels, low, high, 8)
+    assert [len(group.bias) for group in together] == [8, 8, 8, 8, 5] and together[2].uniform
+    for index, group in enumerate(together):
+        some = slice(8 * index, 8 * index + 8)
+        (alone,) = simplify(channels.part(some), low[some], high[some], 8)
+        assert alone.fields == group.fields
+
+
 def test_reach() -> None:
     low, high = reach(np.array([[1, -2, 0], [127, -128, 5]], np.int8))
     assert low.tolist() == [-128 - 254, -128 * 127 - 127 * 128 - 640]

@@ -13,10 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from byoc_accel.emit import races
 from byoc_accel.emit.program import Layer, Program
 from byoc_accel.emit.verify import verify
 from byoc_accel.errors import ProgramError
 from byoc_accel.isa.encode import decode_all, encode_all
+from byoc_accel.isa.footprint import footprint, intervals
 from byoc_accel.isa.inst import Inst
 from byoc_accel.target import load_target
 from tests.strategies_isa import SYNCS, Case, _Access, _Builder, programs
@@ -144,3 +146,21 @@ def accepts(program: Program, insts: list[Inst]) -> bool:
         assert "may still use them" in str(error) or "chain" in str(error)
         return False
     return True
+
+
+@pytest.mark.parametrize("few", [0, 1000], ids=["many entries", "few entries"])
+def test_conflicts_in_a_log(monkeypatch: pytest.MonkeyPatch, few: int) -> None:
+    """However many entries are looked through, the first that shares a byte is found, and none that is known done."""
+    monkeypatch.setattr(races, "FEW", few)
+    random = np.random.default_rng(8)
+    shapes = [footprint(4), footprint(2, (8, 5)), footprint(1, (3, 4), (40, 2))]
+    log, entries = races._Log(), []
+    for number in range(16):
+        entries.append((number, int(random.integers(0, 400)), shapes[random.integers(3)]))
+        log.add(*entries[-1], label=100 + number)
+    bytes_of = {shape: np.concatenate([np.arange(a, b) for a, b in zip(*intervals(shape))]) for shape in shapes}
+    for _ in range(500):
+        after, start, shape = int(random.integers(-1, 17)), int(random.integers(0, 400)), shapes[random.integers(3)]
+        touched = set((start + bytes_of[shape]).tolist())
+        expected = [100 + n for n, at, other in entries if n > after and touched & set((at + bytes_of[other]).tolist())]
+        assert log.conflict(after, start, shape) == (expected[0] if expected else None)

@@ -14,7 +14,7 @@ from byoc_accel.errors import EncodeError
 from byoc_accel.isa.lane_decode import LaneDecoder
 from byoc_accel.isa.lane_layout import LaneShape, Work, conv_work, dwc_work
 from byoc_accel.isa.lane_table import CLASSES, MAX_CODE_BITS, VALUE_CLASS, Table, code_lengths, unpack_table
-from byoc_accel.isa.lanes import choose_table, encode, plan_tables
+from byoc_accel.isa.lanes import analyse, choose_table, encode, encode_steps, plan_tables
 
 WTAB_BYTES = 20
 SHAPE = LaneShape(16, 2)
@@ -203,6 +203,29 @@ def test_neighbouring_layers_share_a_table_and_different_ones_do_not() -> None:
     small = [Work(np.clip(rng.normal(0, 20, (64, 16)).round(), -127, 127).astype(np.int8), (16,) * 4) for _ in "ab"]
     narrow = Work(rng.integers(-2, 3, (256, 16)).astype(np.int8), (16,) * 16)
     assert [n for _, n, _ in plan_tables([[small[0]], [small[1]], [narrow]], SHAPE)] == [2, 1]
+
+
+def test_the_analysis_of_a_single_layer_serves_its_table() -> None:
+    """One layer around 0, one around 30, one with zero rows: each has a table of its own."""
+    rng = np.random.default_rng(6)
+    layers = [[Work(rng.normal(30 * i, 9, (320, 16)).round().astype(np.int8), (16,) * 20)] for i in (0, 1)]
+    layers.append([Work(layers[0][0].values * (rng.random((320, 1)) < 0.7).astype(np.int8), (16,) * 20)])
+    planned = plan_tables(layers, SHAPE)
+    assert [(p.layers, p.table.masks) for p in planned] == [(1, False), (1, False), (1, True)]
+    assert planned[1].table.centre > 20 and all(p.batch is not None for p in planned)
+    parts = [(p.table, works) for p, works in zip(planned, layers)]
+    again = encode_steps(parts, SHAPE, [p.batch for p in planned])
+    assert [[e.payload for e in part] for part in again] == check_round_trip(parts, SHAPE)
+
+
+@pytest.mark.parametrize("rows", [4095, 4096, 4097])  # below 65,536 weights bytes are counted, then pairs of them
+def test_values_are_counted(rows: int) -> None:
+    values = np.random.default_rng(7).integers(-128, 128, (rows, 16)).astype(np.int8)
+    values[:3] = 5
+    found = analyse([Work(values, (1,) * rows)], LaneShape(16, 1), 5, False)
+    assert found.by_value.tolist() == [int((values == value).sum()) for value in (*range(128), *range(-128, 0))]
+    odd = values.reshape(-1)[:-1][None]
+    assert analyse([Work(odd, (1,))], LaneShape(odd.size, 1), 0, False).by_value.sum() == odd.size
 
 
 def test_an_off_centre_layer_gets_a_centre() -> None:

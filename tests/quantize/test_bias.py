@@ -106,6 +106,12 @@ def test_chance_is_not_corrected():
     np.testing.assert_allclose(shifted, noise.mean(0) + 5.0, rtol=0.05)
 
 
+def test_one_sample_corrects_nothing():
+    ranges, qregion, _ = calibrate_and_quantize(biased(), positive(1, 1), method=CORRECTED)
+    assert ranges.bias == ((0.0,) * 4, (0.0,) * 5)
+    assert to_text(qregion) == to_text(quantize(biased(), positive(1, 1), method=PLAIN)[0])
+
+
 def test_corrected_bias_stays_in_int32():
     region = biased()
     qregion, _ = quantize(region, positive(4, 1), method=PLAIN)
