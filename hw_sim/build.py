@@ -36,7 +36,7 @@ def sources() -> list[str]:
 ffibuilder = FFI()
 ffibuilder.cdef(declarations())
 ffibuilder.set_source("byoc_accel._wia_sim", '#include "wia_sim.h"\n#include "lanes.h"\n', sources=sources(),
-                      include_dirs=INCLUDE_DIRS, extra_compile_args=["-std=c11", "-O2", "-g0"])
+                      include_dirs=INCLUDE_DIRS, extra_compile_args=["-std=c11", "-O3", "-g0"])
 
 if __name__ == "__main__":
     os.chdir(ROOT)

@@ -128,15 +128,19 @@ typedef struct {
 } wia_sim_stats_t;
 
 /* Codec lanes: what the decoder asks for in the steps of a tile, and what follows from that for a stream of which every
- * cycle has its bytes in time. B(i): bytes of the first i cycles, w: fetch.bytes_per_cycle. */
+ * cycle has its bytes in time. B(i): bytes of the first i cycles, w: fetch.bytes_per_cycle. The sums over the tiles before
+ * it in its instruction let tiles be taken together. */
 typedef struct {
-    uint32_t steps;
-    uint32_t cycles;      /* of the decoder: a step has one more for each decoder.lane_bytes_per_cycle beyond the first */
-    uint32_t bytes;       /* of all steps */
-    uint32_t first_bytes; /* B(1) */
-    int32_t peak_bytes;   /* largest B(i) - (i - 1) * w */
-    int32_t slack_bytes;  /* smallest B(i) - i * w but for the last cycle */
-    uint16_t words[];     /* 16-bit words asked for in each step */
+    uint8_t steps;
+    uint8_t passes;         /* the tile has a pass */
+    uint16_t cycles;        /* of the decoder: a step has one more for each decoder.lane_bytes_per_cycle beyond the first */
+    uint16_t bytes;         /* of all steps */
+    uint16_t first_bytes;   /* B(1) */
+    uint16_t peak_bytes;    /* largest B(i) - (i - 1) * w */
+    int16_t slack_bytes;    /* smallest B(i) - i * w but for the last cycle, -32768 if less */
+    uint32_t steps_before;
+    uint32_t cycles_before;
+    uint32_t bytes_before;
 } wia_sim_steps_t;
 
 /* One step of one unit: what the functional core says, and when the timing model lets it happen. */
@@ -155,6 +159,7 @@ typedef struct {
     uint32_t rows;           /* pass event: rows to decode, 0 if the pass needs no tile */
     uint32_t row_bytes;      /* pass event: bytes of one of these rows */
     const wia_sim_steps_t *steps; /* codec lanes, pass and empty event */
+    const uint16_t *words;   /* 16-bit words asked for in each of these steps */
     uint32_t carried_words;  /* instruction event of codec lanes: words that the decoder holds already */
     uint64_t busy_cycles;    /* occupancy of the unit */
     uint64_t lead_cycles;    /* pass event with WIA_SIM_FLAG_CHAIN: tokens are given that long before visible */

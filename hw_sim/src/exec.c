@@ -15,26 +15,36 @@ int wia_exec_address(const wia_sim_t *sim, uint32_t field, uint32_t reg, uint64_
     return WIA_SIM_OK;
 }
 
-wia_sim_event_t wia_exec_event(const wia_sim_t *sim, const uint8_t *bytes, uint64_t busy_cycles)
+/* All zero. memset would become a string instruction, which takes longer than these. */
+static void clear_event(wia_sim_event_t *event)
 {
-    const wia_info_t *info = wia_info_of(bytes[0]);
-    wia_sim_event_t event;
+    event->flags = event->latency = 0u;
+    event->payload_bytes = event->rows = event->row_bytes = event->carried_words = event->zero_tiles = 0u;
+    event->steps = NULL;
+    event->words = NULL;
+    event->lead_cycles = event->read_bytes = event->write_bytes = event->macs = event->skipped_macs = 0u;
+    event->dispatch = event->decode_start = event->decode_end = event->start = event->end = event->visible = 0;
+}
 
-    memset(&event, 0, sizeof event);
-    event.kind = WIA_SIM_EVENT_INSTRUCTION;
-    event.unit = info->unit;
-    event.opcode = info->opcode;
-    event.offset = sim->core.offset;
-    event.header_bytes = wia_head_bytes(bytes);
-    event.busy_cycles = busy_cycles;
+void wia_exec_event(const wia_sim_t *sim, const uint8_t *bytes, uint64_t busy_cycles, wia_sim_event_t *event)
+{
+    const wia_info_t *info = sim->core.shape.info;
+
+    clear_event(event);
+    event->kind = WIA_SIM_EVENT_INSTRUCTION;
+    event->unit = info->unit;
+    event->opcode = info->opcode;
+    event->offset = sim->core.offset;
+    event->header_bytes = sim->core.shape.head_bytes;
+    event->busy_cycles = busy_cycles;
+    event->wait = event->signal = 0u;
     if (info->tokens) {
         wia_sync_in_t mask; /* all instructions with tokens have them at the same place */
 
         wia_decode_sync_in(&mask, bytes);
-        event.wait = (uint8_t)mask.wait;
-        event.signal = (uint8_t)mask.signal;
+        event->wait = (uint8_t)mask.wait;
+        event->signal = (uint8_t)mask.signal;
     }
-    return event;
 }
 
 int wia_exec_work(wia_sim_t *sim, uint64_t cycles)
@@ -50,10 +60,12 @@ int wia_exec_work(wia_sim_t *sim, uint64_t cycles)
 /* Take and give tokens in program order, where a give must stand before its take. */
 static int count_tokens(wia_sim_t *sim, const uint8_t *bytes, unsigned unit)
 {
-    wia_sync_in_t mask;
+    wia_sync_in_t mask; /* all instructions with tokens have them at the same place */
     unsigned other;
 
     wia_decode_sync_in(&mask, bytes);
+    if ((mask.wait | mask.signal) == 0u)
+        return WIA_SIM_OK;
     for (other = 0; other < WIA_UNIT_COUNT; other++)
         if ((mask.wait >> other & 1u) != 0u) {
             if (sim->core.tokens[other][unit] == 0u)
@@ -71,8 +83,9 @@ static int count_tokens(wia_sim_t *sim, const uint8_t *bytes, unsigned unit)
 
 static void control(wia_sim_t *sim, const uint8_t *bytes, uint8_t kind, uint8_t flags)
 {
-    wia_sim_event_t event = wia_exec_event(sim, bytes, 1u);
+    wia_sim_event_t event;
 
+    wia_exec_event(sim, bytes, 1u, &event);
     event.kind = kind;
     event.flags = flags;
     wia_exec_raise(sim, &event);
@@ -128,6 +141,10 @@ static int exec_endl(wia_sim_t *sim, const uint8_t *bytes)
     loop->remaining--;
     core->pc = loop->body;
     control(sim, bytes, WIA_SIM_EVENT_INSTRUCTION, WIA_SIM_FLAG_JUMP);
+    if (sim->lap.skip != 0u)
+        sim->lap.skip--;
+    else if (wia_timed(sim))
+        wia_lap(sim, loop->remaining);
     return WIA_SIM_OK;
 }
 
@@ -183,8 +200,9 @@ static int exec_flip(wia_sim_t *sim, const uint8_t *bytes)
 /* sync_*: only tokens, in the order of its unit. */
 static int exec_sync(wia_sim_t *sim, const uint8_t *bytes)
 {
-    wia_sim_event_t event = wia_exec_event(sim, bytes, 1u);
+    wia_sim_event_t event;
 
+    wia_exec_event(sim, bytes, 1u, &event);
     event.flags = WIA_SIM_FLAG_ORDERED;
     wia_exec_raise(sim, &event);
     return WIA_SIM_OK;
@@ -215,26 +233,27 @@ static exec_t *exec_of(uint8_t opcode)
     case WIA_OP_SYNC_OUT:
     case WIA_OP_SYNC_ARRAY:
     case WIA_OP_SYNC_POST: return exec_sync;
-    default: return NULL;
+    default: return NULL; /* no instruction */
     }
 }
 
-int wia_exec_check(const uint8_t *code, size_t code_bytes, size_t at)
+int wia_exec_check(const uint8_t *code, size_t code_bytes, size_t at, wia_shape_t *shape)
 {
     const uint8_t *bytes = code + at;
     size_t left = code_bytes - at;
-    const wia_info_t *info;
 
     if (left < 4u)
         return WIA_SIM_E_END;
-    info = wia_info_of(bytes[0]);
-    if (info == NULL || exec_of(bytes[0]) == NULL)
+    shape->info = wia_info_of(bytes[0]);
+    if (shape->info == NULL)
         return WIA_SIM_E_OPCODE;
-    if (wia_head_bytes(bytes) > left)
+    shape->head_bytes = wia_head_bytes(bytes);
+    if (shape->head_bytes > left)
         return WIA_SIM_E_END;
     if (!wia_encoding_ok(bytes))
         return WIA_SIM_E_OPCODE;
-    if (wia_payload_bytes(bytes) > left - wia_head_bytes(bytes))
+    shape->payload_bytes = wia_payload_bytes(bytes);
+    if (shape->payload_bytes > left - shape->head_bytes)
         return WIA_SIM_E_END;
     return WIA_SIM_OK;
 }
@@ -243,18 +262,17 @@ static int step(wia_sim_t *sim)
 {
     wia_core_t *core = &sim->core;
     const uint8_t *bytes = sim->program.code + core->pc;
-    const wia_info_t *info;
     int fault;
 
     core->offset = core->pc;
-    fault = wia_exec_check(sim->program.code, sim->program.code_bytes, core->pc);
+    fault = wia_exec_check(sim->program.code, sim->program.code_bytes, core->pc, &core->shape);
     if (fault != WIA_SIM_OK)
         return fault;
-    info = wia_info_of(bytes[0]);
-    core->pc += wia_head_bytes(bytes) + wia_payload_bytes(bytes);
+    core->pc += core->shape.head_bytes + core->shape.payload_bytes;
+    WIA_PREFETCH(sim->program.code + core->pc); /* mostly behind a payload that counts-only does not read */
     fault = wia_exec_work(sim, 1u);
-    if (fault == WIA_SIM_OK && info->tokens)
-        fault = count_tokens(sim, bytes, info->unit);
+    if (fault == WIA_SIM_OK && core->shape.info->tokens)
+        fault = count_tokens(sim, bytes, core->shape.info->unit);
     return fault == WIA_SIM_OK ? exec_of(bytes[0])(sim, bytes) : fault;
 }
 

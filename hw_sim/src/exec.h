@@ -13,7 +13,7 @@
 int wia_exec_run(wia_sim_t *sim);
 
 /* The instruction at `at` lies inside the program with its payload and is a legal encoding. */
-int wia_exec_check(const uint8_t *code, size_t code_bytes, size_t at);
+int wia_exec_check(const uint8_t *code, size_t code_bytes, size_t at, wia_shape_t *shape);
 
 /* Codec lanes: the state at the start of a run; what loop and endl do to it. */
 void wia_lanes_reset(wia_sim_t *sim);
@@ -35,8 +35,8 @@ int wia_exec_post(wia_sim_t *sim, const uint8_t *bytes);
 /* field + register, not wrapped, into `address`. */
 int wia_exec_address(const wia_sim_t *sim, uint32_t field, uint32_t reg, uint64_t *address);
 
-/* Event of the current instruction, for a unit that keeps `busy_cycles`; other fields are zero. */
-wia_sim_event_t wia_exec_event(const wia_sim_t *sim, const uint8_t *bytes, uint64_t busy_cycles);
+/* Make `event` that of the current instruction, for a unit that keeps `busy_cycles`; other fields are zero. */
+void wia_exec_event(const wia_sim_t *sim, const uint8_t *bytes, uint64_t busy_cycles, wia_sim_event_t *event);
 
 /* Count the occupancy; WIA_SIM_E_LIMIT when the limit is reached. */
 int wia_exec_work(wia_sim_t *sim, uint64_t cycles);

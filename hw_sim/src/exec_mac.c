@@ -1,10 +1,13 @@
 /* exec_mac.c: ageo, conv, dwc. Weights come one tile at a time; a pass is one tile over all positions. */
 #include "exec_mac.h"
 
+#include "coast.h"
+
 int wia_exec_ageo(wia_sim_t *sim, const uint8_t *bytes)
 {
-    wia_sim_event_t event = wia_exec_event(sim, bytes, 1u);
+    wia_sim_event_t event;
 
+    wia_exec_event(sim, bytes, 1u, &event);
     wia_decode_ageo(&sim->core.ageo, bytes);
     sim->core.ageo_set = true;
     wia_exec_raise(sim, &event);
@@ -73,20 +76,20 @@ static void run_kernel(wia_sim_t *sim, const wia_work_t *work, const wia_tile_t 
 /* The event of all tiles: what they have in common. */
 static void begin_event(wia_sim_t *sim, wia_work_t *work)
 {
-    work->event = wia_exec_event(sim, work->bytes, 0u);
-    work->event.header_bytes = 0u;
-    work->event.latency = WIA_SIM_LATENCY_ARRAY;
-    work->event.row_bytes = work->fields.columns;
+    wia_exec_event(sim, work->bytes, 0u, work->event);
+    work->event->header_bytes = 0u;
+    work->event->latency = WIA_SIM_LATENCY_ARRAY;
+    work->event->row_bytes = work->fields.columns;
     work->flags = (uint8_t)((work->fields.chain ? WIA_SIM_FLAG_CHAIN : 0) |
                             (work->fields.codec == WIA_CODEC_LANES ? WIA_SIM_FLAG_LANES : 0));
-    work->wait = work->event.wait;
-    work->signal = work->event.signal;
+    work->wait = work->event->wait;
+    work->signal = work->event->signal;
 }
 
 /* A pass with a tile, or without one if there are no weights. */
 static void raise_pass(wia_sim_t *sim, wia_work_t *work, const wia_tile_t *tile, uint64_t busy)
 {
-    wia_sim_event_t *event = &work->event;
+    wia_sim_event_t *event = work->event;
     uint32_t rows = tile->weights != NULL ? tile->rows : 0u, bytes = rows * work->fields.columns;
 
     event->kind = WIA_SIM_EVENT_PASS;
@@ -95,8 +98,9 @@ static void raise_pass(wia_sim_t *sim, wia_work_t *work, const wia_tile_t *tile,
     event->wait = work->passed ? 0u : work->wait;
     event->signal = tile->last ? work->signal : 0u;
     event->busy_cycles = busy;
-    event->lead_cycles = busy < work->positions ? busy : work->positions;
+    event->lead_cycles = wia_lead_cycles(work, busy);
     event->steps = tile->steps;
+    event->words = tile->words;
     event->rows = rows;
     event->payload_bytes = tile->steps != NULL || rows == 0u ? 0u : bytes + (tile->last ? work->padding_bytes : 0u);
     event->read_bytes = rows != 0u ? work->pass_reads * (work->by_row ? rows : 1u) : 0u;
@@ -109,7 +113,7 @@ static void raise_pass(wia_sim_t *sim, wia_work_t *work, const wia_tile_t *tile,
 /* Codec lanes: a tile of zeros that went through the decoder. */
 static void raise_empty(wia_sim_t *sim, wia_work_t *work, const wia_tile_t *tile)
 {
-    wia_sim_event_t *event = &work->event;
+    wia_sim_event_t *event = work->event;
 
     event->kind = WIA_SIM_EVENT_EMPTY;
     event->flags = (uint8_t)(work->flags | (tile->last ? WIA_SIM_FLAG_LAST : 0));
@@ -117,6 +121,7 @@ static void raise_empty(wia_sim_t *sim, wia_work_t *work, const wia_tile_t *tile
     event->signal = tile->last && work->passed ? work->signal : 0u; /* if not, a pass without a tile follows */
     event->busy_cycles = event->lead_cycles = event->read_bytes = event->macs = 0u;
     event->steps = tile->steps;
+    event->words = tile->words;
     event->rows = event->payload_bytes = 0u;
     event->zero_tiles = 1u;
     event->skipped_macs = (uint64_t)tile->rows * work->fields.columns * work->positions;
@@ -140,60 +145,100 @@ static int run_empty(wia_sim_t *sim, wia_work_t *work)
 
 /* ---- tiles ---- */
 
-static int run_tile(wia_sim_t *sim, wia_work_t *work, uint32_t rows, size_t offset)
+/* From position (0, 0) of the first tile to that of the current one. */
+static size_t tile_offset(const wia_sim_t *sim, const wia_work_t *work)
 {
-    wia_tile_t tile = {.rows = rows};
+    const wia_ageo_t *geo = &sim->core.ageo;
+
+    return work->taps != NULL ? 0u
+                              : (size_t)(work->run / geo->runs_x) * geo->run_y_stride +
+                                    (size_t)(work->run % geo->runs_x) * geo->run_x_stride +
+                                    (size_t)work->slice * sim->target.array_rows;
+}
+
+static void next_tile(wia_work_t *work)
+{
+    work->tile++;
+    work->counted -= work->counted != 0u;
+    work->slice = work->slice + 1u == work->slices ? 0u : work->slice + 1u;
+    work->run += work->slice == 0u;
+}
+
+static int run_tile(wia_sim_t *sim, wia_work_t *work)
+{
+    wia_tile_t tile = {.rows = wia_tile_rows(sim, work, work->slice)};
+    bool raise = wia_timed(sim) && work->counted == 0u;
     int fault = WIA_SIM_OK;
 
     if (work->fields.codec == WIA_CODEC_RAW)
         wia_raw_tile(work, &tile);
     else
         fault = wia_lanes_work_tile(sim, work, &tile);
-    work->tile++;
     if (fault != WIA_SIM_OK)
         return fault;
     if (tile.weights == NULL) {
-        if (tile.steps != NULL && wia_timed(sim))
+        if (tile.steps != NULL && raise)
             raise_empty(sim, work, &tile);
         return WIA_SIM_OK;
     }
     if (wia_exec_work(sim, work->pass_cycles) != WIA_SIM_OK)
         return WIA_SIM_E_LIMIT;
-    if (wia_timed(sim))
+    if (raise)
         raise_pass(sim, work, &tile, work->pass_cycles);
     if (wia_arithmetic(sim))
-        run_kernel(sim, work, &tile, work->ifm + offset);
+        run_kernel(sim, work, &tile, work->ifm + tile_offset(sim, work));
     work->passed = true;
     return WIA_SIM_OK;
+}
+
+/* Counts only: leave out tiles that timing has seen. */
+static void skip_tiles(wia_sim_t *sim, wia_work_t *work)
+{
+    uint64_t cycles = work->counted * work->pass_cycles;
+
+    if (work->steps != NULL)
+        cycles += wia_lanes_work_skip(sim, work, work->counted);
+    else
+        work->stored -= work->counted;
+    (void)wia_exec_work(sim, cycles); /* coasting stays within the limit */
+    if (work->counted == 1u) {
+        next_tile(work);
+        return;
+    }
+    work->tile += work->counted;
+    work->run = (uint32_t)(work->tile / work->slices);
+    work->slice = (uint32_t)(work->tile % work->slices);
+    work->counted = 0u;
 }
 
 /* Every tile: runs along y, along x, slices of array.rows. */
 static int run_tiles(wia_sim_t *sim, wia_work_t *work)
 {
-    const wia_ageo_t *geo = &sim->core.ageo;
-    uint32_t run, slice, slices = (uint32_t)(work->tiles / work->runs);
-    int fault;
+    int fault = WIA_SIM_OK;
 
-    for (run = 0; run < work->runs; run++)
-        for (slice = 0; slice < slices; slice++) {
-            size_t offset = work->taps != NULL ? 0u
-                                               : (size_t)(run / geo->runs_x) * geo->run_y_stride +
-                                                     (size_t)(run % geo->runs_x) * geo->run_x_stride +
-                                                     (size_t)slice * sim->target.array_rows;
-
-            fault = run_tile(sim, work, wia_tile_rows(sim, work, slice), offset);
-            if (fault != WIA_SIM_OK)
-                return fault;
+    wia_coast_begin(sim, work);
+    while (fault == WIA_SIM_OK && work->tile < work->tiles) {
+        if (work->coasts && work->passed && work->counted == 0u)
+            work->counted = wia_coast(sim, work);
+        if (work->counted != 0u && !wia_arithmetic(sim)) {
+            skip_tiles(sim, work);
+        } else {
+            fault = run_tile(sim, work);
+            next_tile(work);
         }
-    return WIA_SIM_OK;
+    }
+    return fault;
 }
 
 static int run_work(wia_sim_t *sim, wia_work_t *work)
 {
     bool lanes = work->fields.codec == WIA_CODEC_LANES;
+    wia_sim_event_t event;
     int fault;
 
-    work->tiles = work->runs * wia_ceil_div(work->run_rows, sim->target.array_rows);
+    work->event = &event;
+    work->slices = (work->run_rows + sim->target.array_rows - 1u) / sim->target.array_rows;
+    work->tiles = (uint64_t)work->runs * work->slices;
     begin_event(sim, work);
     fault = lanes ? wia_lanes_work_begin(sim, work) : wia_raw_begin(sim, work);
     if (fault == WIA_SIM_OK)
@@ -208,7 +253,7 @@ static int run_work(wia_sim_t *sim, wia_work_t *work)
 int wia_exec_conv(wia_sim_t *sim, const uint8_t *bytes)
 {
     const wia_ageo_t *geo = &sim->core.ageo;
-    wia_work_t work = {.bytes = bytes, .payload = wia_payload(bytes), .by_row = true};
+    wia_work_t work = {.bytes = bytes, .payload = bytes + sim->core.shape.head_bytes, .by_row = true};
     int fault;
 
     if (!sim->core.ageo_set)
@@ -257,7 +302,7 @@ static int check_window(const wia_sim_t *sim, uint64_t *cycles)
 int wia_exec_dwc(wia_sim_t *sim, const uint8_t *bytes)
 {
     const wia_ageo_t *geo = &sim->core.ageo;
-    wia_work_t work = {.bytes = bytes, .payload = wia_payload(bytes), .runs = 1u};
+    wia_work_t work = {.bytes = bytes, .payload = bytes + sim->core.shape.head_bytes, .runs = 1u};
     uint32_t taps[WIA_KERNEL_LANES], row;
     uint64_t window_cycles = 0u;
     int fault;

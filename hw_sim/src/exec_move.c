@@ -88,7 +88,7 @@ static int transfer(wia_sim_t *sim, const uint8_t *bytes, const wia_load_t *fiel
         fault = wia_exec_work(sim, busy);
     if (fault != WIA_SIM_OK)
         return fault;
-    event = wia_exec_event(sim, bytes, busy);
+    wia_exec_event(sim, bytes, busy, &event);
     event.latency = WIA_SIM_LATENCY_DMA;
     event.read_bytes = work.bytes;
     event.write_bytes = work.bytes;
@@ -132,7 +132,7 @@ int wia_exec_fill(wia_sim_t *sim, const uint8_t *bytes)
         fault = wia_exec_work(sim, busy);
     if (fault != WIA_SIM_OK)
         return fault;
-    event = wia_exec_event(sim, bytes, busy);
+    wia_exec_event(sim, bytes, busy, &event);
     event.flags = WIA_SIM_FLAG_ORDERED;
     event.write_bytes = (uint64_t)fill.planes * fill.rows * fill.row_bytes;
     wia_exec_raise(sim, &event);

@@ -18,8 +18,9 @@ typedef struct {
 /* Raise the event of an instruction that streams `payload_bytes` and then replaces state in one cycle. */
 static void raise_set(wia_sim_t *sim, const uint8_t *bytes, uint32_t payload_bytes)
 {
-    wia_sim_event_t event = wia_exec_event(sim, bytes, 1u);
+    wia_sim_event_t event;
 
+    wia_exec_event(sim, bytes, 1u, &event);
     event.payload_bytes = payload_bytes;
     event.flags = (uint8_t)(payload_bytes != 0u ? WIA_SIM_FLAG_ACTIVATES : 0);
     wia_exec_raise(sim, &event);
@@ -30,10 +31,16 @@ static bool scale_ok(uint32_t multiplier, uint32_t shift)
     return multiplier < MULTIPLIER_END && shift >= SHIFT_MIN && shift <= SHIFT_MAX;
 }
 
+/* Whatever the payload is: its multipliers are below 2^31. */
+static bool always_ok(const wia_par_t *par)
+{
+    return par->shift_base >= SHIFT_MIN && par->shift_base + (1u << par->shift_bits) - 1u <= SHIFT_MAX;
+}
+
 int wia_exec_par(wia_sim_t *sim, const uint8_t *bytes)
 {
     wia_core_t *core = &sim->core;
-    const uint8_t *payload = wia_payload(bytes);
+    const uint8_t *payload = bytes + core->shape.head_bytes;
     wia_channel_t channels[COLUMNS];
     wia_par_t par;
     uint32_t column;
@@ -41,17 +48,17 @@ int wia_exec_par(wia_sim_t *sim, const uint8_t *bytes)
     wia_decode_par(&par, bytes);
     if (par.columns > sim->target.array_columns)
         return WIA_SIM_E_FIELD;
-    for (column = 0; column < par.columns; column++) {
+    for (column = wia_arithmetic(sim) || !always_ok(&par) ? 0u : par.columns; column < par.columns; column++) {
         wia_par_channel(&channels[column], &par, payload, column);
         if (!scale_ok(channels[column].multiplier, channels[column].shift))
             return WIA_SIM_E_FIELD;
     }
     if (!wia_par_padding_ok(&par, payload))
         return WIA_SIM_E_PAYLOAD;
-    raise_set(sim, bytes, wia_payload_bytes(bytes));
+    raise_set(sim, bytes, sim->core.shape.payload_bytes);
     core->par = par;
     core->par_set = true;
-    for (column = 0; column < par.columns; column++) {
+    for (column = 0; column < (wia_arithmetic(sim) ? par.columns : 0u); column++) {
         core->bias[column] = channels[column].bias;
         core->multiplier[column] = channels[column].multiplier;
         core->shift[column] = channels[column].shift;
@@ -75,8 +82,8 @@ int wia_exec_addp(wia_sim_t *sim, const uint8_t *bytes)
 
 int wia_exec_lut(wia_sim_t *sim, const uint8_t *bytes)
 {
-    raise_set(sim, bytes, wia_payload_bytes(bytes));
-    memcpy(sim->core.table, wia_payload(bytes), sizeof sim->core.table);
+    raise_set(sim, bytes, sim->core.shape.payload_bytes);
+    memcpy(sim->core.table, bytes + sim->core.shape.head_bytes, sizeof sim->core.table);
     sim->core.table_set = true;
     return WIA_SIM_OK;
 }
@@ -178,7 +185,7 @@ int wia_exec_post(wia_sim_t *sim, const uint8_t *bytes)
         return fault;
     positions = (uint64_t)geo->width * geo->height;
     reads = (work.fields.source_sram ? (uint64_t)geo->window_x * geo->window_y : 0u) + work.fields.residual;
-    event = wia_exec_event(sim, bytes, positions * (reads > 1u ? reads : 1u));
+    wia_exec_event(sim, bytes, positions * (reads > 1u ? reads : 1u), &event);
     fault = wia_exec_work(sim, event.busy_cycles);
     if (fault != WIA_SIM_OK)
         return fault;

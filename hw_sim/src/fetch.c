@@ -174,8 +174,9 @@ int64_t wia_fetch_take_items(wia_sim_t *sim, wia_sim_counters_t *counters, const
             return WIA_FETCH_UNKNOWN;
         end = later(end, available(sim, issues.first) + peak + items->count - 2);
     }
-    /* When the slots become free is known, or else does not matter: they are free before a word could follow. */
-    if ((end != on_time || items->slack < (int32_t)before) && end > issues.first + (int64_t)fetch->slots)
+    /* When the slots become free is known, as word i is consumed in cycle i or before (B(i + 1) >= before + i * width),
+     * or else does not matter: they are free before a word could follow. */
+    if ((end != on_time || items->slack < (before != 0u ? (int32_t)before - (int32_t)width : 0)) && end > issues.first + (int64_t)fetch->slots)
         return WIA_FETCH_UNKNOWN;
     counters->bytes[WIA_SIM_BYTES_CONSUMED] += items->bytes;
     for (left = words; left != 0u;)
@@ -187,6 +188,154 @@ int64_t wia_fetch_take_items(wia_sim_t *sim, wia_sim_counters_t *counters, const
     count_issued(sim, fetch, counters, words, since);
     fetch->available = available(sim, issues.last);
     return end;
+}
+
+/* ---- trains of tiles ---- */
+
+/* `words` words, of which the first one is issued at `issue` and is `ahead` words ahead, are there when their tiles
+ * begin. A tile has at most most_bytes bytes and takes no fewer cycles than it has words, so only the words that the
+ * tile of the first one needs may be late. */
+static bool in_time(const wia_sim_t *sim, const wia_fetch_train_t *train, uint32_t ahead, uint64_t words, int64_t issue)
+{
+    uint32_t width = sim->target.fetch_bytes_per_cycle, offset = sim->timing.fetch.left + ahead * width;
+    uint32_t tile = offset / train->most_bytes, rest = train->most_bytes - offset % train->most_bytes;
+
+    if (available(sim, issue + (int64_t)words - 1) <= train->begin)
+        return true;
+    return available(sim, issue + (int64_t)least(words, (rest + width - 1u) / width) - 1) <=
+           train->begin + (int64_t)(tile * train->period);
+}
+
+/* Every word into a slot that is free already is there when its tile begins, and has been issued when the first does. */
+static bool filled_in_time(wia_sim_t *sim, const wia_fetch_train_t *train)
+{
+    const wia_fetch_t *fetch = &sim->timing.fetch;
+    const wia_freed_t *freed = wia_freed(sim);
+    int64_t next = fetch->next_issue;
+    uint32_t ahead = fetch->empty, run;
+
+    if (ahead != 0u && !in_time(sim, train, 0u, ahead, next))
+        return false;
+    next += ahead;
+    for (run = 0; run < fetch->runs; run++) {
+        const wia_freed_t *from = &freed[ring(fetch, fetch->head + run)];
+
+        next = later(next, from->at);
+        if (next > train->begin || !in_time(sim, train, ahead, from->words, next))
+            return false;
+        next += (int64_t)from->words;
+        ahead += (uint32_t)from->words;
+    }
+    return next <= train->begin;
+}
+
+/* A tile frees a slot with word i at most late_cycles after cycle i of its decoding, and the word that comes into it is
+ * issued at once. Of that, the first byte is slots - 1 words and a byte behind the last byte of word i, which is byte
+ * i * width of the tile at the earliest: so many tiles later it is needed. As long as tiles take no fewer cycles than the
+ * fetch needs for them, only the first words of a tile, which are needed first, may be late. */
+bool wia_fetch_keeps_up(const wia_sim_t *sim, const wia_fetch_train_t *train)
+{
+    uint32_t width = sim->target.fetch_bytes_per_cycle, most = train->most_bytes;
+    uint64_t apart = (uint64_t)(sim->timing.fetch.slots - 1u) * width + 1u, words = wia_ceil_div(most, width);
+    uint64_t behind, tiles, same;
+
+    if (most > apart || words + train->late_cycles > train->period)
+        return false;
+    behind = apart - most + 1u;           /* bytes behind the tile that begins with the byte */
+    tiles = wia_ceil_div(behind, most);
+    same = least(words - 1u, (tiles * most - behind) / width); /* the last word that is needed by the same tile */
+    return same + 1u + train->late_cycles + sim->target.fetch_latency_cycles <= tiles * train->period;
+}
+
+static uint32_t bytes_until(const wia_fetch_train_t *train, uint32_t tiles)
+{
+    return train->each_bytes != 0u ? tiles * train->each_bytes : train->bytes_until(train->context, tiles);
+}
+
+/* Words that are wholly consumed with the first `tiles` tiles. */
+static uint32_t words_until(const wia_sim_t *sim, const wia_fetch_train_t *train, uint32_t tiles)
+{
+    uint32_t width = sim->target.fetch_bytes_per_cycle, left = sim->timing.fetch.left;
+
+    return ((left != 0u ? width - left : 0u) + bytes_until(train, tiles)) / width;
+}
+
+/* Tiles up to the last one after which there are words enough for all slots. */
+static uint32_t without_last(const wia_sim_t *sim, const wia_fetch_train_t *train)
+{
+    uint32_t all = words_until(sim, train, train->tiles), tiles = train->tiles;
+
+    while (tiles > 0u && all - words_until(sim, train, tiles) < sim->timing.fetch.slots)
+        tiles--;
+    return tiles;
+}
+
+/* What becomes of the slots and of next_issue when `tiles` tiles have taken each slot at least once: only the tiles that
+ * freed them last matter. `keep`: slots that are free afterwards. */
+static void free_again(wia_sim_t *sim, const wia_fetch_train_t *train, uint32_t tiles, uint32_t keep)
+{
+    wia_fetch_t *fetch = &sim->timing.fetch;
+    wia_freed_t *freed = wia_freed(sim);
+    uint32_t used = words_until(sim, train, tiles) - keep, from, until; /* words whose slots are taken again */
+    uint32_t tile = tiles;
+
+    do
+        from = words_until(sim, train, --tile);
+    while (from >= used);
+    fetch->next_issue = train->begin + (int64_t)(tile * train->period + used - from);
+    fetch->empty = fetch->head = fetch->runs = 0u;
+    for (; tile < tiles; tile++, from = until) {
+        uint32_t first = from > used ? from : used;
+
+        until = words_until(sim, train, tile + 1u);
+        if (until > first) {
+            freed[fetch->runs].at = train->begin + (int64_t)(tile * train->period + first - from);
+            freed[fetch->runs++].words = until - first;
+        }
+    }
+}
+
+/* The same for fewer tiles. */
+static void free_in_turn(wia_sim_t *sim, const wia_fetch_train_t *train, uint32_t tiles)
+{
+    wia_fetch_t *fetch = &sim->timing.fetch;
+    uint32_t width = sim->target.fetch_bytes_per_cycle, tile, issued = 0u, words, from = 0u, until;
+    int64_t issue;
+
+    for (tile = 0; tile < tiles; tile++, from = until) {
+        until = words_until(sim, train, tile + 1u);
+        words = (bytes_until(train, tile + 1u) - fetch->left + width - 1u) / width;
+        while (issued < words)
+            issued += (uint32_t)issue_some(sim, fetch, words - issued, &issue);
+        if (until > from)
+            free_slots(sim, fetch, train->begin + (int64_t)(tile * train->period), until - from);
+    }
+}
+
+uint32_t wia_fetch_take_train(wia_sim_t *sim, wia_sim_counters_t *counters, const wia_fetch_train_t *train)
+{
+    wia_fetch_t *fetch = &sim->timing.fetch;
+    uint32_t width = sim->target.fetch_bytes_per_cycle, tiles = train->tiles, bytes, words, left;
+    int64_t since = fetch->next_issue;
+
+    if (!filled_in_time(sim, train))
+        return 0u;
+    if (train->late_cycles != 0u)
+        tiles = without_last(sim, train);
+    bytes = bytes_until(train, tiles);
+    if (tiles == 0u || bytes_until(train, 1u) <= fetch->left)
+        return 0u;
+    words = (bytes - fetch->left + width - 1u) / width;
+    left = words * width - (bytes - fetch->left);
+    counters->bytes[WIA_SIM_BYTES_CONSUMED] += bytes;
+    if (words_until(sim, train, tiles) > fetch->slots)
+        free_again(sim, train, tiles, fetch->slots - (left != 0u ? 1u : 0u));
+    else
+        free_in_turn(sim, train, tiles);
+    count_issued(sim, fetch, counters, words, since);
+    fetch->left = left;
+    fetch->available = available(sim, fetch->next_issue - 1);
+    return tiles;
 }
 
 void wia_fetch_run_ahead(wia_sim_t *sim, wia_sim_counters_t *counters, int64_t until)

@@ -53,6 +53,25 @@ int64_t wia_fetch_take(wia_sim_t *sim, wia_sim_counters_t *counters, uint64_t by
 int64_t wia_fetch_take_items(wia_sim_t *sim, wia_sim_counters_t *counters, const wia_fetch_items_t *items,
                              int64_t begin);
 
+/* Tiles that a consumer takes, one every `period` cycles from `begin` on. */
+typedef struct {
+    int64_t begin;
+    uint64_t period;
+    uint32_t tiles;
+    uint32_t most_bytes;  /* of a tile */
+    uint32_t late_cycles; /* word i of a tile is consumed at most so many cycles after cycle i */
+    uint32_t each_bytes;  /* of every tile; 0: they are not alike, ask */
+    uint32_t (*bytes_until)(const void *context, uint32_t tiles); /* of the first tiles */
+    const void *context;
+} wia_fetch_train_t;
+
+/* Whether its tiles have their bytes in time once they had so for a while; `begin` and `tiles` do not matter. */
+bool wia_fetch_keeps_up(const wia_sim_t *sim, const wia_fetch_train_t *train);
+
+/* Take tiles of a train that wia_fetch_keeps_up with, if it is sure that each has its bytes when it begins; their number.
+ * All of them if words are never late; else fewer, so that the others show when slots really become free. */
+uint32_t wia_fetch_take_train(wia_sim_t *sim, wia_sim_counters_t *counters, const wia_fetch_train_t *train);
+
 /* Words that the fetch unit asks for beyond the consumed ones, up to cycle `until`: they are dropped. */
 void wia_fetch_run_ahead(wia_sim_t *sim, wia_sim_counters_t *counters, int64_t until);
 

@@ -117,6 +117,8 @@ static void clear_run(wia_sim_t *sim)
     sim->core.reg_set = 1u;
     sim->fault = WIA_SIM_OK;
     wia_timing_reset(sim);
+    sim->lap.valid = false;
+    sim->lap.skip = 0u;
     wia_lanes_reset(sim);
     if (!sim->known)
         wia_stats_reset(sim);
@@ -162,6 +164,19 @@ int wia_sim_load(wia_sim_t *sim, const wia_sim_program_t *program)
     return WIA_SIM_OK;
 }
 
+/* A fault in an iteration without events, whose counters were added as if it were whole: count again, step by step. */
+static void count_again(wia_sim_t *sim)
+{
+    int mode = sim->mode;
+
+    sim->mode = WIA_SIM_COUNTS;
+    sim->plain = true;
+    clear_run(sim);
+    sim->fault = wia_exec_run(sim);
+    sim->plain = false;
+    sim->mode = mode;
+}
+
 /* After a run: its counters, where they are kept for later runs. */
 static void finish_counters(wia_sim_t *sim)
 {
@@ -190,6 +205,8 @@ int wia_sim_run(wia_sim_t *sim)
     clear_run(sim);
     if (!sim->known || sim->mode != WIA_SIM_COUNTS)
         sim->fault = wia_exec_run(sim);
+    if (sim->fault != WIA_SIM_OK && sim->lap.skip != 0u)
+        count_again(sim);
     finish_counters(sim);
     return sim->fault;
 }

@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "kernel.h"
+#include "laps.h"
 #include "lanes.h"
 #include "timing.h"
 #include "wia/gen/wia_isa.h"
@@ -18,10 +19,18 @@ typedef struct {
     uint32_t remaining; /* iterations after the current one */
 } wia_loop_state_t;
 
+/* An instruction that lies inside the program and is a legal encoding. */
+typedef struct {
+    const wia_info_t *info;
+    uint32_t head_bytes;
+    uint32_t payload_bytes;
+} wia_shape_t;
+
 /* Everything that instructions set, undefined at the start of a run: `*_set` says what has been set since. */
 typedef struct {
     uint32_t pc;        /* program offset of the next instruction */
     uint32_t offset;    /* of the current one */
+    wia_shape_t shape;  /* of the current one */
     bool halted;
     uint32_t loops;
     wia_loop_state_t loop[WIA_TARGET_FETCH_LOOP_DEPTH_MAX];
@@ -41,9 +50,6 @@ typedef struct {
     int8_t table[256];
 } wia_core_t;
 
-/* uint32 that a wia_sim_steps_t of so many steps takes. */
-#define WIA_STEPS_WORDS(steps) (sizeof(wia_sim_steps_t) / sizeof(uint32_t) + ((steps) + 1u) / 2u)
-
 /* Where the decoder of codec lanes stands, and what the cache has to do with it (exec_lanes.c). */
 typedef struct {
     bool cached;        /* there is a cache that can be used */
@@ -51,15 +57,14 @@ typedef struct {
     bool current;       /* the decoder has seen all of the stretch so far */
     bool broken;        /* the rest of the stretch is not in the cache */
     bool hit;           /* the instruction comes from the cache */
-    bool store;         /* it goes into the cache */
     uint32_t wtab;      /* program offset of the wtab that began the stretch */
     uint32_t entry;     /* of the cache: the last one that was used */
     uint32_t before;    /* entry of the last instruction of the stretch */
     wia_ageo_t ageo;    /* at the wtab */
-    uint64_t data_at;   /* of the entry being written */
-    uint32_t *next_steps;
-    int8_t *next_values;
-    uint32_t steps[1 + WIA_STEPS_WORDS(WIA_LANES_STEPS)]; /* one tile */
+    const uint16_t *next_words; /* of the next tile */
+    const int8_t *next_values;
+    wia_sim_steps_t steps; /* one tile */
+    uint16_t words[WIA_LANES_STEPS];
     int8_t values[WIA_KERNEL_LANES * WIA_KERNEL_COLUMNS];
 } wia_replay_t;
 
@@ -80,8 +85,10 @@ struct wia_sim {
     wia_sim_program_t program;
     bool loaded;
     bool known;                  /* the counters are those of an earlier run: no events */
+    bool plain;                  /* every iteration has its events */
     wia_core_t core;
     wia_timing_t timing;
+    wia_lap_t lap;
     wia_lanes_t lanes;
     wia_replay_t replay;
     int fault;
@@ -95,6 +102,12 @@ struct wia_sim {
     size_t sram_offset;          /* int8 sram.bytes + WIA_KERNEL_SLACK */
     size_t bytes;                /* of the block */
 };
+
+#if defined(__GNUC__)
+#define WIA_PREFETCH(at) __builtin_prefetch(at)
+#else
+#define WIA_PREFETCH(at) ((void)(at))
+#endif
 
 static inline uint64_t wia_ceil_div(uint64_t value, uint64_t by)
 {
@@ -124,7 +137,7 @@ static inline uint32_t wia_acc_entries(const wia_sim_t *sim)
 /* Events are raised. */
 static inline bool wia_timed(const wia_sim_t *sim)
 {
-    return sim->mode != WIA_SIM_FUNCTIONAL && !sim->known;
+    return sim->mode != WIA_SIM_FUNCTIONAL && !sim->known && sim->lap.skip == 0u;
 }
 
 /* Data moves and is computed. */

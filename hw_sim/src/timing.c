@@ -15,15 +15,6 @@ static int64_t later(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
-/* Count the cycles from *at until `until` as a stall of `unit`, if there are any, and move *at there. */
-static void stall(wia_sim_counters_t *counters, unsigned unit, unsigned reason, int64_t *at, int64_t until)
-{
-    if (until > *at) {
-        counters->stall[unit][reason] += (uint64_t)(until - *at);
-        *at = until;
-    }
-}
-
 void wia_timing_reset(wia_sim_t *sim)
 {
     wia_timing_t *timing = &sim->timing;
@@ -45,12 +36,17 @@ static void give_tokens(wia_timing_t *timing, unsigned from, uint8_t signal, int
 {
     unsigned to;
 
-    for (to = 0; to < WIA_UNIT_COUNT; to++)
+    for (to = 0; signal != 0u && to < WIA_UNIT_COUNT; to++)
         if (((uint32_t)signal >> to & 1u) != 0u) {
             wia_tokens_t *tokens = &timing->tokens[from][to];
 
             tokens->at[tokens->tail++] = at;
         }
+}
+
+void wia_timing_give(wia_sim_t *sim, uint8_t signal)
+{
+    give_tokens(&sim->timing, WIA_SIM_ARRAY, signal, sim->timing.pass_given);
 }
 
 static int64_t latency_cycles(const wia_sim_t *sim, uint8_t latency)
@@ -73,13 +69,14 @@ static void place_work(wia_sim_t *sim, wia_sim_counters_t *counters, wia_sim_eve
     int64_t at = unit->end, given;
     unsigned from;
 
-    stall(counters, event->unit, WIA_SIM_IDLE, &at, unit->dispatched + 1);
-    for (from = 0; from < WIA_UNIT_COUNT; from++)
+    wia_timing_stall(counters, event->unit, WIA_SIM_IDLE, &at, unit->dispatched + 1);
+    for (from = 0; event->wait != 0u && from < WIA_UNIT_COUNT; from++)
         if (((uint32_t)event->wait >> from & 1u) != 0u)
-            stall(counters, event->unit, WIA_SIM_WAIT_DMA_IN + from, &at, take_token(timing, from, event->unit));
+            wia_timing_stall(counters, event->unit, WIA_SIM_WAIT_DMA_IN + from, &at,
+                             take_token(timing, from, event->unit));
     if ((event->flags & WIA_SIM_FLAG_ORDERED) != 0)
-        stall(counters, event->unit, WIA_SIM_ORDER, &at, unit->visible);
-    stall(counters, event->unit, ready_reason, &at, ready);
+        wia_timing_stall(counters, event->unit, WIA_SIM_ORDER, &at, unit->visible);
+    wia_timing_stall(counters, event->unit, ready_reason, &at, ready);
     event->start = at;
     event->end = at + (int64_t)event->busy_cycles;
     event->visible = event->end + latency_cycles(sim, event->latency);
@@ -93,9 +90,9 @@ static void place_work(wia_sim_t *sim, wia_sim_counters_t *counters, wia_sim_eve
 }
 
 /* The unit has started its last dispatched instruction: its queue entry is free. */
-static void record_start(wia_sim_t *sim, wia_unit_t *unit, int64_t start)
+static void record_start(wia_unit_t *unit, int64_t start)
 {
-    unit->starts[(unit->count - 1u) % sim->target.fetch_queue_depth] = start;
+    unit->starts[unit->last] = start;
 }
 
 /* ---- dispatcher and payload streams ---- */
@@ -106,15 +103,19 @@ static void dispatch(wia_sim_t *sim, wia_sim_counters_t *counters, wia_sim_event
     wia_timing_t *timing = &sim->timing;
     int64_t at = timing->dispatcher_free;
 
-    stall(counters, WIA_SIM_DISPATCH, WIA_SIM_STARVED, &at, wia_fetch_take(sim, counters, event->header_bytes, at));
+    wia_timing_stall(counters, WIA_SIM_DISPATCH, WIA_SIM_STARVED, &at,
+                     wia_fetch_take(sim, counters, event->header_bytes, at));
     if (event->unit < WIA_UNIT_COUNT) {
         wia_unit_t *unit = &timing->unit[event->unit];
 
-        if (unit->count >= sim->target.fetch_queue_depth)
-            stall(counters, WIA_SIM_DISPATCH, WIA_SIM_QUEUE, &at,
-                  unit->starts[unit->count % sim->target.fetch_queue_depth]);
+        if (unit->count == sim->target.fetch_queue_depth)
+            wia_timing_stall(counters, WIA_SIM_DISPATCH, WIA_SIM_QUEUE, &at, unit->starts[unit->slot]);
+        else
+            unit->count++;
         unit->dispatched = at;
-        unit->count++;
+        unit->all++;
+        unit->last = unit->slot;
+        unit->slot = unit->slot + 1u == sim->target.fetch_queue_depth ? 0u : unit->slot + 1u;
     }
     event->dispatch = at;
     timing->dispatcher_free = at + 1;
@@ -128,17 +129,16 @@ static void stream(wia_sim_t *sim, wia_sim_counters_t *counters, uint64_t bytes,
     int64_t taken = wia_fetch_take(sim, counters, bytes, timing->dispatcher_free);
 
     if (decoder) {
-        stall(counters, WIA_SIM_DECODER, WIA_SIM_STARVED, &timing->decoder_end, taken);
+        wia_timing_stall(counters, WIA_SIM_DECODER, WIA_SIM_STARVED, &timing->decoder_end, taken);
         timing->decoder_end++;
         counters->busy[WIA_SIM_DECODER]++;
     }
-    stall(counters, WIA_SIM_DISPATCH, WIA_SIM_STARVED, &timing->dispatcher_free, taken);
+    wia_timing_stall(counters, WIA_SIM_DISPATCH, WIA_SIM_STARVED, &timing->dispatcher_free, taken);
     timing->dispatcher_free++;
     counters->busy[WIA_SIM_DISPATCH]++;
 }
 
-/* Cycles of the weight stream in one step; false, and nothing happens, if it has to be done one by one. */
-static bool stream_items(wia_sim_t *sim, wia_sim_counters_t *counters, const wia_fetch_items_t *items)
+bool wia_timing_stream(wia_sim_t *sim, wia_sim_counters_t *counters, const wia_fetch_items_t *items, bool decoder)
 {
     wia_timing_t *timing = &sim->timing;
     int64_t end, begin = timing->dispatcher_free, taken = wia_fetch_take_items(sim, counters, items, begin);
@@ -148,12 +148,32 @@ static bool stream_items(wia_sim_t *sim, wia_sim_counters_t *counters, const wia
         return false;
     end = taken + 1;
     starved = (uint64_t)(end - begin) - items->count;
-    counters->stall[WIA_SIM_DECODER][WIA_SIM_STARVED] += starved;
+    if (decoder) {
+        counters->stall[WIA_SIM_DECODER][WIA_SIM_STARVED] += starved;
+        counters->busy[WIA_SIM_DECODER] += items->count;
+        timing->decoder_end = end; /* they are equal during a stream */
+    }
     counters->stall[WIA_SIM_DISPATCH][WIA_SIM_STARVED] += starved;
-    counters->busy[WIA_SIM_DECODER] += items->count;
     counters->busy[WIA_SIM_DISPATCH] += items->count;
-    timing->decoder_end = timing->dispatcher_free = end; /* they are equal during a stream */
+    timing->dispatcher_free = end;
     return true;
+}
+
+wia_fetch_items_t wia_timing_items(const wia_sim_t *sim, uint32_t count, uint32_t step, uint32_t bytes)
+{
+    int32_t width = (int32_t)sim->target.fetch_bytes_per_cycle, gain = (int32_t)step - width, all, early;
+    wia_fetch_items_t items = {.count = count, .bytes = bytes, .first = bytes, .slack = INT32_MAX};
+
+    all = (int32_t)bytes - (int32_t)(count - 1u) * width;
+    items.peak = all;
+    if (count > 1u) {
+        early = (int32_t)(count - 2u) * gain; /* the last item but one, from the first one on */
+        items.first = step;
+        items.slack = gain + (early < 0 ? early : 0);
+        early = (int32_t)step + (early > 0 ? early : 0);
+        items.peak = all > early ? all : early;
+    }
+    return items;
 }
 
 /* The decoder turns to an instruction: raw begins with the mask, lanes with the first tile. */
@@ -161,7 +181,7 @@ static void begin_weights(wia_sim_t *sim, wia_sim_counters_t *counters, const wi
 {
     wia_timing_t *timing = &sim->timing;
 
-    stall(counters, WIA_SIM_DECODER, WIA_SIM_IDLE, &timing->decoder_end, timing->dispatcher_free);
+    wia_timing_stall(counters, WIA_SIM_DECODER, WIA_SIM_IDLE, &timing->decoder_end, timing->dispatcher_free);
     if ((event->flags & WIA_SIM_FLAG_LANES) == 0) {
         stream(sim, counters, event->payload_bytes, 1);
         return;
@@ -182,30 +202,32 @@ static uint32_t word_bytes(wia_timing_t *timing, uint32_t words)
     return bytes;
 }
 
-void wia_timing_sum_up(const wia_target_t *target, wia_sim_steps_t *steps)
+void wia_timing_sum_up(const wia_target_t *target, wia_sim_steps_t *steps, const uint16_t *words)
 {
-    uint32_t step, most = target->decoder_lane_bytes_per_cycle / 2u * 2u;
-    int32_t ahead = 0, width = (int32_t)target->fetch_bytes_per_cycle;
+    uint32_t step, most = target->decoder_lane_bytes_per_cycle / 2u * 2u, cycles = 0u, bytes = 0u, first = 0u;
+    int32_t ahead = 0, width = (int32_t)target->fetch_bytes_per_cycle, peak = 0, slack = INT16_MAX;
 
-    steps->cycles = steps->bytes = 0u;
-    steps->peak_bytes = INT32_MIN;
-    steps->slack_bytes = INT32_MAX;
     for (step = 0; step < steps->steps; step++) {
-        uint32_t left = 2u * steps->words[step], bytes;
+        uint32_t left = 2u * words[step], some;
 
         do {
-            bytes = left < most ? left : most;
-            left -= bytes;
-            if (steps->cycles++ == 0u)
-                steps->first_bytes = bytes;
+            some = left < most ? left : most;
+            left -= some;
+            if (cycles++ == 0u)
+                first = some;
             else
-                steps->slack_bytes = ahead < steps->slack_bytes ? ahead : steps->slack_bytes;
-            steps->bytes += bytes;
-            ahead += (int32_t)bytes; /* B(i) - (i - 1) * width */
-            steps->peak_bytes = ahead > steps->peak_bytes ? ahead : steps->peak_bytes;
+                slack = ahead < slack ? ahead : slack;
+            bytes += some;
+            ahead += (int32_t)some; /* B(i) - (i - 1) * width */
+            peak = ahead > peak ? ahead : peak;
             ahead -= width;
         } while (left != 0u);
     }
+    steps->cycles = (uint16_t)cycles;
+    steps->bytes = (uint16_t)bytes;
+    steps->first_bytes = (uint16_t)first;
+    steps->peak_bytes = (uint16_t)peak;
+    steps->slack_bytes = (int16_t)(slack > INT16_MIN ? slack : INT16_MIN);
 }
 
 /* Codec lanes: take a tile in one step. */
@@ -219,8 +241,8 @@ static bool steps_at_once(wia_sim_t *sim, wia_sim_counters_t *counters, const wi
     if (steps->first_bytes <= carried || items.bytes > timing->payload_left)
         return false;
     items.first = steps->first_bytes - carried;
-    items.peak = steps->peak_bytes - (int32_t)carried;
-    items.slack = steps->slack_bytes - (int32_t)carried;
+    items.peak = (int32_t)steps->peak_bytes - (int32_t)carried;
+    items.slack = (int32_t)steps->slack_bytes - (int32_t)carried;
     if ((event->flags & WIA_SIM_FLAG_LAST) != 0) { /* a word too many goes with the last step */
         int32_t all = (int32_t)timing->payload_left - (int32_t)((items.count - 1u) * sim->target.fetch_bytes_per_cycle);
 
@@ -228,7 +250,7 @@ static bool steps_at_once(wia_sim_t *sim, wia_sim_counters_t *counters, const wi
         items.bytes = timing->payload_left;
         items.peak = all > items.peak ? all : items.peak;
     }
-    if (!stream_items(sim, counters, &items))
+    if (!wia_timing_stream(sim, counters, &items, true))
         return false;
     timing->carried_words = 0u;
     timing->payload_left -= items.bytes;
@@ -244,7 +266,7 @@ static void stream_steps(wia_sim_t *sim, wia_sim_counters_t *counters, wia_sim_e
 
     event->decode_start = timing->dispatcher_free;
     for (step = steps_at_once(sim, counters, event) ? steps->steps : 0u; step < steps->steps; step++) {
-        uint32_t words = steps->words[step];
+        uint32_t words = event->words[step];
 
         for (; words > most; words -= most)
             stream(sim, counters, word_bytes(timing, most), 1);
@@ -258,65 +280,53 @@ static void stream_steps(wia_sim_t *sim, wia_sim_counters_t *counters, wia_sim_e
     event->decode_end = timing->dispatcher_free;
 }
 
-/* Codec raw: take a tile in one step. B(i) grows by the bytes of a group of rows, but for the last one. */
-static bool rows_at_once(wia_sim_t *sim, wia_sim_counters_t *counters, const wia_sim_event_t *event)
-{
-    uint32_t group = sim->target.decoder_rows_per_cycle, first = group * event->row_bytes;
-    int32_t width = (int32_t)sim->target.fetch_bytes_per_cycle, gain = (int32_t)first - width, all, early;
-    wia_fetch_items_t items = {.bytes = event->payload_bytes, .first = event->payload_bytes, .slack = INT32_MAX};
-
-    items.count = (event->rows + group - 1u) / group;
-    all = (int32_t)items.bytes - (int32_t)(items.count - 1u) * width;
-    items.peak = all;
-    if (items.count > 1u) {
-        early = (int32_t)(items.count - 2u) * gain; /* the last item but one, from the first one on */
-        items.first = first;
-        items.slack = gain + (early < 0 ? early : 0);
-        early = (int32_t)first + (early > 0 ? early : 0);
-        items.peak = all > early ? all : early;
-    }
-    return stream_items(sim, counters, &items);
-}
-
 static void stream_tile(wia_sim_t *sim, wia_sim_counters_t *counters, wia_sim_event_t *event)
 {
     wia_timing_t *timing = &sim->timing;
     uint32_t rows = event->rows, group = sim->target.decoder_rows_per_cycle, left = event->payload_bytes;
+    wia_fetch_items_t items;
 
-    stall(counters, WIA_SIM_DECODER, WIA_SIM_SHADOW, &timing->decoder_end, timing->shadow_free);
-    stall(counters, WIA_SIM_DISPATCH, WIA_SIM_SHADOW, &timing->dispatcher_free, timing->shadow_free);
+    wia_timing_stall(counters, WIA_SIM_DECODER, WIA_SIM_SHADOW, &timing->decoder_end, timing->shadow_free);
+    wia_timing_stall(counters, WIA_SIM_DISPATCH, WIA_SIM_SHADOW, &timing->dispatcher_free, timing->shadow_free);
     if ((event->flags & WIA_SIM_FLAG_LANES) != 0) {
         stream_steps(sim, counters, event);
         return;
     }
     event->decode_start = timing->dispatcher_free;
-    if (!rows_at_once(sim, counters, event)) {
+    items = wia_timing_items(sim, (rows + group - 1u) / group, group * event->row_bytes, left); /* padding comes last */
+    if (!wia_timing_stream(sim, counters, &items, true)) {
         for (; rows > group; rows -= group, left -= group * event->row_bytes)
             stream(sim, counters, group * event->row_bytes, 1);
-        stream(sim, counters, left, 1); /* padding goes with the last rows */
+        stream(sim, counters, left, 1);
     }
     event->decode_end = timing->dispatcher_free;
+}
+
+/* A payload of the dispatcher alone, `step` bytes a cycle. */
+static void stream_bytes(wia_sim_t *sim, wia_sim_counters_t *counters, uint32_t left, uint32_t step)
+{
+    wia_fetch_items_t items = wia_timing_items(sim, (left + step - 1u) / step, step, left);
+
+    if (wia_timing_stream(sim, counters, &items, false))
+        return;
+    for (; left > step; left -= step)
+        stream(sim, counters, step, 0);
+    stream(sim, counters, left, 0);
 }
 
 /* wtab: the table is built as its bytes come, one a cycle. */
 static void stream_table(wia_sim_t *sim, wia_sim_counters_t *counters, wia_sim_event_t *event)
 {
-    uint32_t byte;
-
-    for (byte = 0; byte < event->payload_bytes; byte++)
-        stream(sim, counters, 1u, 0);
+    stream_bytes(sim, counters, event->payload_bytes, 1u);
     event->end = event->visible = sim->timing.dispatcher_free;
 }
 
 static void stream_parameters(wia_sim_t *sim, wia_sim_counters_t *counters, const wia_sim_event_t *event)
 {
     wia_timing_t *timing = &sim->timing;
-    uint32_t left = event->payload_bytes, step = sim->target.post_parameter_bytes_per_cycle;
 
-    stall(counters, WIA_SIM_DISPATCH, WIA_SIM_PARAMETERS, &timing->dispatcher_free, timing->set_free);
-    for (; left > step; left -= step)
-        stream(sim, counters, step, 0);
-    stream(sim, counters, left, 0);
+    wia_timing_stall(counters, WIA_SIM_DISPATCH, WIA_SIM_PARAMETERS, &timing->dispatcher_free, timing->set_free);
+    stream_bytes(sim, counters, event->payload_bytes, sim->target.post_parameter_bytes_per_cycle);
     timing->set_ready = timing->dispatcher_free;
 }
 
@@ -342,7 +352,7 @@ static void instruction(wia_sim_t *sim, wia_sim_counters_t *counters, wia_sim_ev
             ready = timing->set_ready;
         }
         place_work(sim, counters, event, ready, WIA_SIM_PARAMETERS);
-        record_start(sim, &timing->unit[event->unit], event->start);
+        record_start(&timing->unit[event->unit], event->start);
         if ((event->flags & WIA_SIM_FLAG_ACTIVATES) != 0)
             timing->set_free = event->start;
     }
@@ -364,7 +374,7 @@ static void pass(wia_sim_t *sim, wia_sim_counters_t *counters, wia_sim_event_t *
     if (event->rows != 0u)
         timing->shadow_free = event->start;
     if ((event->flags & WIA_SIM_FLAG_FIRST) != 0)
-        record_start(sim, &timing->unit[event->unit], event->start);
+        record_start(&timing->unit[event->unit], event->start);
 }
 
 /* A tile without a pass. If it is the last one, the pass before it turns out to have been the last pass. */
@@ -390,14 +400,14 @@ static void halt(wia_sim_t *sim, wia_sim_counters_t *counters, wia_sim_event_t *
     dispatch(sim, counters, event);
     at = event->dispatch;
     for (unit = 0; unit < WIA_UNIT_COUNT; unit++)
-        stall(counters, WIA_SIM_DISPATCH, WIA_SIM_DRAIN, &at, timing->unit[unit].visible);
+        wia_timing_stall(counters, WIA_SIM_DISPATCH, WIA_SIM_DRAIN, &at, timing->unit[unit].visible);
     event->start = at;
     event->end = event->visible = at + 1;
     for (unit = 0; unit < WIA_UNIT_COUNT; unit++)
-        stall(counters, unit, WIA_SIM_IDLE, &timing->unit[unit].end, event->end);
-    stall(counters, WIA_SIM_DECODER, WIA_SIM_IDLE, &timing->decoder_end, event->end);
+        wia_timing_stall(counters, unit, WIA_SIM_IDLE, &timing->unit[unit].end, event->end);
+    wia_timing_stall(counters, WIA_SIM_DECODER, WIA_SIM_IDLE, &timing->decoder_end, event->end);
     wia_fetch_run_ahead(sim, counters, event->dispatch);
-    stall(counters, WIA_SIM_FETCH, WIA_SIM_IDLE, &timing->fetch.next_issue, event->end);
+    wia_timing_stall(counters, WIA_SIM_FETCH, WIA_SIM_IDLE, &timing->fetch.next_issue, event->end);
 }
 
 void wia_timing_event(wia_sim_t *sim, wia_sim_counters_t *counters, wia_sim_event_t *event)

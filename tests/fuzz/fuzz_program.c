@@ -1,8 +1,9 @@
 /* fuzz_program.c: any bytes as a program for the simulator.
  *
  * Input: byte 0 chooses a target, byte 1 the memories' content, byte 2 the kernel, the rest is the program. Besides
- * what the sanitizers find, four things must hold: every mode stops with the same fault at the same place, results
- * do not depend on timing, cycles do not depend on arithmetic, a second run with the cache of the first one is equal.
+ * what the sanitizers find, five things must hold: every mode stops with the same fault at the same place, results
+ * do not depend on timing, cycles do not depend on arithmetic, nor on an observer (without one, tiles are taken together),
+ * a second run with the cache of the first one is equal.
  *
  * libFuzzer: clang -fsanitize=fuzzer,address,undefined -Ihw_sim/include -Iruntime_c/include tests/fuzz/fuzz_program.c
  * and the C files of hw_sim/src but main.c; with any compiler: add tests/fuzz/replay.c and name the inputs.
@@ -59,9 +60,15 @@ static void must(int condition, const char *what)
     }
 }
 
-/* `share`: quarters of the cache that the program has use for. With a cache the program runs twice. */
-static void run(const uint8_t *data, size_t size, int mode, int kernel, unsigned share, result_t *out)
+static void look(void *context, const wia_sim_event_t *event)
 {
+    *(uint64_t *)context += (uint64_t)event->end;
+}
+
+/* `share`: quarters of the cache that the program has use for. With a cache the program runs twice. */
+static void run(const uint8_t *data, size_t size, int mode, int kernel, unsigned share, int observed, result_t *out)
+{
+    uint64_t seen = 0;
     uint8_t target[WIA_TARGET_BYTES];
     uint8_t *input = calloc(INPUT_BYTES, 1), *output = calloc(OUTPUT_BYTES, 1);
     wia_sim_buffer_t buffers[3] = {{NULL, INPUT_BYTES, 0}, {NULL, OUTPUT_BYTES, 1}, {NULL, 0, 1}};
@@ -84,6 +91,7 @@ static void run(const uint8_t *data, size_t size, int mode, int kernel, unsigned
     sim = malloc(bytes);
     must(sim != NULL && input != NULL && output != NULL, "no memory");
     must(wia_sim_init(sim, bytes, &desc) == WIA_SIM_OK, "init failed");
+    wia_sim_set_observer(sim, observed ? look : NULL, &seen);
     buffers[0].data = input;
     buffers[1].data = output;
     program.cache_bytes = wia_sim_cache_size(&desc, program.code, program.code_bytes);
@@ -124,20 +132,23 @@ static int usable(int kernel)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static result_t full, functional, counts;
+    static result_t full, observed, functional, counts;
     int kernel;
 
     if (size < HEADER_BYTES)
         return 0;
     kernel = WIA_SIM_KERNEL_PORTABLE + data[2] % 3;
     kernel = usable(kernel) ? kernel : WIA_SIM_KERNEL_PORTABLE;
-    run(data, size, WIA_SIM_FULL, kernel, 0u, &full);
-    run(data, size, WIA_SIM_FUNCTIONAL, WIA_SIM_KERNEL_PORTABLE, 4u, &functional);
-    run(data, size, WIA_SIM_COUNTS, kernel, 1u + data[1] / 3u % 4u, &counts);
+    run(data, size, WIA_SIM_FULL, kernel, data[1] / 12u % 5u, 0, &full);
+    run(data, size, WIA_SIM_FULL, kernel, 0u, 1, &observed);
+    run(data, size, WIA_SIM_FUNCTIONAL, WIA_SIM_KERNEL_PORTABLE, 4u, 0, &functional);
+    run(data, size, WIA_SIM_COUNTS, kernel, 1u + data[1] / 3u % 4u, 0, &counts);
     must(full.stats.fault == functional.stats.fault && full.stats.fault == counts.stats.fault, "faults differ");
     must(full.stats.fault_offset == functional.stats.fault_offset &&
          full.stats.fault_offset == counts.stats.fault_offset, "places of the fault differ");
     must(memcmp(full.output, functional.output, OUTPUT_BYTES) == 0, "results depend on timing or kernel");
+    must(memcmp(&full.stats.total, &observed.stats.total, sizeof full.stats.total) == 0 &&
+         memcmp(full.output, observed.output, OUTPUT_BYTES) == 0, "cycles or results depend on an observer");
     must(memcmp(&full.stats.total, &counts.stats.total, sizeof full.stats.total) == 0,
          "cycles depend on arithmetic");
     return 0;
