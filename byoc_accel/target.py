@@ -6,6 +6,7 @@ messages come from it. Nothing else in the project knows a hardware number.
 """
 from __future__ import annotations
 
+import difflib
 import hashlib
 import struct
 from dataclasses import dataclass, fields
@@ -134,7 +135,7 @@ class Target:
 
 
 def from_mapping(data: dict, where: str) -> Target:
-    """Build a Target from parsed TOML; raises TargetError naming the missing or unknown key."""
+    """Build a Target from parsed TOML; raises TargetError naming `where`, and the missing, unknown or wrong key."""
     known = {(f.table, f.key) for f in FIELDS}
     for table, content in data.items():
         if table == "name":
@@ -143,13 +144,21 @@ def from_mapping(data: dict, where: str) -> Target:
             raise TargetError(f"{where}: key {table!r} is not a table of the target format; remove it")
         for key in content:
             if (table, key) not in known:
-                raise TargetError(f"{where}: unknown key {table}.{key}; remove it")
+                near = difflib.get_close_matches(key, [k for t, k in known if t == table], 1)
+                raise TargetError(f"{where}: unknown key {table}.{key}; "
+                                  + (f"did you mean {table}.{near[0]}?" if near else "remove it"))
     values: dict[str, int] = {}
     for field in FIELDS:
         if field.key not in data.get(field.table, {}):
             raise TargetError(f"{where}: {field.table}.{field.key} is missing; give {field.meaning} in {field.unit}")
         values[field.name] = data[field.table][field.key]
-    return Target(name=str(data.get("name", Path(where).stem)), **values)
+    name = data.get("name", Path(where).stem)
+    if not isinstance(name, str) or not name or not name.isprintable():
+        raise TargetError(f"{where}: name is {name!r}; give printable text")
+    try:
+        return Target(name=name, **values)
+    except TargetError as error:
+        raise TargetError(f"{where}: {str(error).removeprefix(f'{TargetError.stage}: ')}") from None
 
 
 def from_numbers(name: str, numbers: tuple[int, ...]) -> Target:
@@ -160,9 +169,11 @@ def from_numbers(name: str, numbers: tuple[int, ...]) -> Target:
 
 
 def load_target(spec: str | Path | Target) -> Target:
-    """`spec` is a Target, the name of a shipped target (``"reference"``), or a TOML file."""
+    """`spec` is a Target, the name of a shipped target (``"reference"``), or a TOML file. Raises TargetError."""
     if isinstance(spec, Target):
         return spec
+    if not isinstance(spec, (str, Path)):
+        raise TargetError(f"{spec!r} is a {type(spec).__name__}; give a Target, its name or a .toml file")
     path = Path(spec)
     shipped = TARGET_DIR / f"{spec}.toml"
     if path.suffix != ".toml" and shipped.is_file():

@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import os
 import sys
-import warnings
 from collections.abc import Sequence
 from typing import NoReturn
 
 from .. import __version__
-from ..errors import AccelError
+from .guard import guarded, stop_on_signals
 
 #: command -> one line of help; the module of that name holds the rest.
 COMMANDS = {
@@ -50,30 +48,15 @@ def build_parser(command: str | None) -> Parser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line `argv` (default: the process's) and return its exit code."""
+    """Run the command line `argv` (default: the process's, whose signals then end it) and return its exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     command = next((word for word in arguments if word in COMMANDS), None)
-    args = build_parser(command).parse_args(arguments)
-    try:
-        with warnings.catch_warnings():
-            warnings.showwarning = _show_warning
-            return importlib.import_module(f".{args.command}", __name__).run(args)
-    except (AccelError, OSError) as error:
-        if isinstance(error, BrokenPipeError):  # the reader of our output left, as `| head` does
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            return 1
-        print(f"byoc-accel {args.command}: {_one_line(error)}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print(f"byoc-accel {args.command}: interrupted", file=sys.stderr)
-        return 130
+    name = f"byoc-accel {command}" if command else "byoc-accel"
+    if argv is None:
+        stop_on_signals(name)
 
+    def work() -> int:
+        args = build_parser(command).parse_args(arguments)
+        return int(importlib.import_module(f".{args.command}", __name__).run(args))
 
-def _one_line(error: AccelError | OSError) -> str:
-    if isinstance(error, OSError) and error.filename is not None:
-        return f"{error.filename}: {error.strerror}"
-    return " ".join(str(error).split())
-
-
-def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
-    print(f"warning: {' '.join(str(message).split())}", file=sys.stderr)
+    return guarded(name, work)

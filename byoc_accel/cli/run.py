@@ -11,7 +11,7 @@ import numpy as np
 
 from ..errors import ModelError
 from ..samples import load_npz, split
-from .files import atomic
+from .files import atomic, check_writable
 from .progress import progress
 
 EPILOG = """\
@@ -34,6 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from ..relay.files.execute import Executor
 
+    check_outputs(args)
     arrays = load_npz(args.inputs)
     executor = Executor(args.library)
     samples = split(arrays, executor.inputs, str(args.inputs))
@@ -43,8 +44,6 @@ def run(args: argparse.Namespace) -> int:
                for i, column in enumerate(zip(*results))}
     stats = {"samples": len(samples.inputs), **executor.stats()}
     if args.outputs:
-        if args.outputs.suffix != ".npz":
-            raise ModelError(f"{args.outputs}: outputs are written as .npz; name the file so")
         with atomic(args.outputs) as path:
             np.savez(path, **outputs)
     if args.stats:
@@ -53,6 +52,17 @@ def run(args: argparse.Namespace) -> int:
     for line in summary(outputs, stats):
         print(line)
     return 0
+
+
+def check_outputs(args: argparse.Namespace) -> None:
+    """Raise ModelError for names that could not be written after the run."""
+    if args.outputs and args.outputs.suffix != ".npz":
+        raise ModelError(f"{args.outputs}: outputs are written as .npz; name the file so")
+    if args.outputs and args.outputs == args.stats:
+        raise ModelError(f"{args.stats}: is the file of the outputs; name another one for the counters")
+    for path in (args.outputs, args.stats):
+        if path:
+            check_writable(path)
 
 
 def summary(outputs: dict[str, np.ndarray], stats: dict[str, Any]) -> Iterator[str]:

@@ -1,6 +1,8 @@
 """Readable listing of an image, and the search for images inside of a library file."""
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from ..emit.program import HostPort, Program
 from ..errors import EncodeError, ImageError
 from ..isa import asm
@@ -23,24 +25,34 @@ def to_text(image: Image, instructions: bool = True) -> str:
 
 def find_images(blob: bytes) -> list[tuple[int, Image]]:
     """(offset, Image) of every undamaged image in a file's bytes; images start at multiples of 64 bytes."""
-    found: list[tuple[int, Image]] = []
+    return [(at, found) for at, found in _search(blob) if isinstance(found, Image)]
+
+
+def damaged_images(blob: bytes) -> list[tuple[int, ImageError]]:
+    """(offset, what is wrong) of every header in a file's bytes that is no whole image of this version."""
+    return [(at, found) for at, found in _search(blob) if isinstance(found, ImageError)]
+
+
+def _search(blob: bytes) -> Iterator[tuple[int, Image | ImageError]]:
     at = blob.find(layout.MAGIC)
     while at >= 0:
-        image = _image_at(blob, at) if at % layout.IMAGE_ALIGNMENT_BYTES == 0 else None
-        if image is not None:
-            found.append((at, image))
-        at = blob.find(layout.MAGIC, at + (len(image.data) if image is not None else 1))
-    return found
+        found = _image_at(blob, at) if at % layout.IMAGE_ALIGNMENT_BYTES == 0 else None
+        if found is not None:
+            yield at, found
+        at = blob.find(layout.MAGIC, at + (len(found.data) if isinstance(found, Image) else 1))
 
 
-def _image_at(blob: bytes, at: int) -> Image | None:
-    total = next(f.offset for f in layout.HEADER.fields if f.name == "total_bytes")
-    size = int.from_bytes(blob[at + total:at + total + 4], "little")
+def _image_at(blob: bytes, at: int) -> Image | ImageError | None:
+    """What stands behind the magic bytes at `at`; None when they are there by chance, as in the runtime's own code."""
+    size, header_bytes = (int.from_bytes(blob[at + f.offset:at + f.offset + f.bytes], "little")
+                          for name in ("total_bytes", "header_bytes") for f in layout.HEADER.fields if f.name == name)
+    if header_bytes != layout.HEADER.bytes:
+        return None
     data = blob[at:at + size]
     try:
         read_header(data)
-    except ImageError:
-        return None
+    except ImageError as error:
+        return error
     return Image(data)
 
 

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
+from ..cli import Parser
+from ..cli.guard import guarded, stop_on_signals
 from ..cli.libraries import read_library
 from ..cli.progress import progress, steps
 from ..cli.table import percent, print_table
@@ -93,8 +95,16 @@ def print_result(result: Result) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m byoc_accel.demo", description=__doc__)
-    parser.add_argument("--images", type=int, default=1000, help="test images to run (default: all 1000)")
+    """Run the command line `argv` (default: the process's, whose signals then end it) and return its exit code."""
+    name = "python -m byoc_accel.demo"
+    if argv is None:
+        stop_on_signals(name)
+    return guarded(name, lambda: _demo(name, argv))
+
+
+def _demo(name: str, argv: Sequence[str] | None) -> int:
+    parser = Parser(prog=name, description=__doc__)
+    parser.add_argument("--images", type=_count, default=1000, help="test images to run (default: all 1000)")
     parser.add_argument("--target", default="reference", help="a shipped target or a .toml file")
     parser.add_argument("--folder", type=Path, default=Path("build"), help="where demo.so and demo.json go")
     args = parser.parse_args(argv)
@@ -105,6 +115,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     print_result(result)
     print(f"More: byoc-accel report {args.folder / 'demo.so'}; all numbers: {args.folder / 'demo.json'}")
     return 0
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= 1000:
+        raise argparse.ArgumentTypeError(f"{text!r}: give a number of 1 to 1000")
+    return int(text)
 
 
 def _share(hits: np.ndarray) -> float:

@@ -27,7 +27,7 @@ class Method:
 
 def parse_ranges(method: str) -> tuple[str, float]:
     """Kind and number of a range method; the number is 0 where there is none. Raises QuantizeError."""
-    kind, _, text = method.partition(":")
+    kind, _, text = str(method).partition(":")
     if method in ("minmax", "mse"):
         return kind, 0.0
     try:

@@ -14,14 +14,14 @@ Importing this package registers the code generator with TVM. The way of a modul
       codegen/        and its image becomes a TVM module
     files/          model files in, libraries out and run: the command line and the demo
 
-ir/ reads and rewrites functions for all of them. options.py, host.py, programs.py and report.py are what they share.
+ir/ reads and rewrites functions for all of them. options.py, host.py, programs.py and report.py are what they share,
+load.py is how TVM is imported.
 """
 from __future__ import annotations
 
-import importlib.util
+from .load import load_tvm
 
-if importlib.util.find_spec("tvm") is None or importlib.util.find_spec("tvm.relay") is None:
-    raise ImportError("byoc_accel.relay needs a TVM with Relay: pip install 'byoc-accel[relay]' on Python 3.10")
+load_tvm()
 
 from . import hook  # noqa: E402, F401  (registers relay.ext.byoc_accel)
 from .files.build import build_model, explain_model  # noqa: E402

@@ -11,6 +11,7 @@ import numpy as np
 import tvm
 from tvm import relay
 
+from ..errors import ModelError
 from ..quantize.calibration import CalibrationWarning
 from ..quantize.methods import DEFAULT_RANGES, Method
 from ..region.text import digest
@@ -51,9 +52,11 @@ def partition(mod: tvm.IRModule, params: Mapping[str, object] | None = None, *, 
     Layers between dequantize and quantize (ONNX QDQ) become integer layers through FakeQuantizationToInteger, uint8
     becomes int8 (docs/numerics.md).
 
-    Raises ModelError (no usable module), TargetError, QuantizeError (weights or calibration inputs that are not
-    finite, calibration inputs that do not fit the model), HostError.
+    Raises ModelError (no usable module, parameters or name), TargetError, QuantizeError (weights or calibration inputs
+    that are not finite, calibration inputs that do not fit the model), HostError.
     """
+    if not isinstance(name, str):
+        raise ModelError(f"name is {name!r}; give the model's name as text")
     options = Options(load_target(target), scale, rounding, method=Method(ranges, correct_bias, equalize))
     module = prepare(mod, params)
     roots = sorted(var.name_hint for var, function in module.functions.items() if is_plain(function))

@@ -146,6 +146,26 @@ def test_files_without_anything_of_ours(tmp_path: Path, capsys: pytest.CaptureFi
         assert "Is a directory" in fails(capsys, command, str(tmp_path))
 
 
+def test_damaged_and_foreign_images(image: Image, library: Path, tmp_path: Path,
+                                    capsys: pytest.CaptureFixture[str]) -> None:
+    """A report of the regions that are left would look like one of the whole model."""
+    newer, flipped = bytearray(image.data), bytearray(image.data)
+    newer[8] += 1
+    flipped[len(flipped) // 2] ^= 1
+    other = tmp_path / "other.so"
+    for blob, message in ((newer, "found 2, this version knows 1"), (flipped, "the file is damaged"),
+                          (image.data[:-64], "only")):
+        first = image.data + bytes(-len(image.data) % 64)
+        for content, at in ((bytes(blob), 0), (first + bytes(blob), len(first))):
+            other.write_bytes(content)
+            for command in ("report", "disasm"):
+                line = fails(capsys, command, str(other))
+                assert f"the image at byte {at} is unusable" in line and message in line
+    info = ModelInfo("m", "relay", 1, 1, (), (("wia_m_0", image.name), ("wia_m_1", "gone")))
+    other.write_bytes(image.data + pack(info))
+    assert "lacks the images of gone; copy or compile it again" in fails(capsys, "report", str(other))
+
+
 def test_reader_that_leaves_early(library: Path) -> None:
     command = f'"{sys.executable}" -m byoc_accel disasm "{library}" | head -1'
     result = subprocess.run(["bash", "-c", command], capture_output=True, text=True)

@@ -1,7 +1,9 @@
 """Output files appear whole or not at all; model records survive only undamaged."""
 from __future__ import annotations
 
+import errno
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -35,6 +37,40 @@ def test_atomic_needs_a_folder(tmp_path: Path) -> None:
     for goal in (tmp_path / "none" / "x.so", tmp_path):
         with pytest.raises(ModelError), atomic(goal):
             raise AssertionError("not reached")
+
+
+def test_atomic_writes_to_a_device_and_does_not_replace_it(tmp_path: Path) -> None:
+    """A pipe stands for /dev/stdout, which once became a file."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = subprocess.Popen(["cat", pipe], stdout=subprocess.PIPE)
+    with atomic(pipe) as path:
+        path.write_bytes(b"all of it")
+    assert reader.communicate()[0] == b"all of it"
+    assert os.listdir(tmp_path) == ["pipe"] and not pipe.is_file()
+
+
+def test_atomic_keeps_links(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    (tmp_path / "link.so").symlink_to("there/file.so")
+    for text in ("made", "replaced"):
+        with atomic(tmp_path / "link.so") as path:
+            assert path.name == "link.so"
+            path.write_text(text)
+        assert (tmp_path / "link.so").is_symlink() and (tmp_path / "there/file.so").read_text() == text
+    assert os.listdir(tmp_path / "there") == ["file.so"]
+
+
+def test_failed_writes_name_the_file(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=r"/dev/full: cannot be written \(No space left on device\); make room"), \
+            atomic("/dev/full") as path:
+        path.write_text("x")
+    with pytest.raises(ModelError, match=r"x.so: cannot be written \(No space left on device\)"), \
+            atomic(tmp_path / "x.so"):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    with pytest.raises(FileNotFoundError, match="other"), atomic(tmp_path / "x.so"):
+        (tmp_path / "other").read_bytes()  # not the file that is written
+    assert os.listdir(tmp_path) == []
 
 
 def test_record_round_trip_inside_other_bytes() -> None:

@@ -211,6 +211,26 @@ def test_wrong_arguments(model: Path, samples: Path, tmp_path: Path, capsys: pyt
     assert not out.exists()
 
 
+def test_every_folder_will_do(model: Path, tmp_path: Path) -> None:
+    """TVM makes a folder for itself in the current one, and gives up where it cannot."""
+    for folder in (tmp_path / "empty", Path("/proc")):
+        folder.mkdir(exist_ok=True)
+        result = subprocess.run([sys.executable, "-m", "byoc_accel", "explain", str(model)], cwd=folder,
+                                capture_output=True, text=True, env={**os.environ, "PYTHONPATH": os.getcwd()})
+        assert result.returncode == 0, result.stderr
+    assert os.listdir(tmp_path / "empty") == []
+
+
+def test_full_disk(model: Path, samples: Path, tmp_path: Path) -> None:
+    """Files of 16 KiB at the most: the linker's own words, and nothing half-written."""
+    command = f'ulimit -f 16; "{sys.executable}" -m byoc_accel compile "{model}" --calibration "{samples}" -o net.so'
+    result = subprocess.run(["bash", "-c", command], cwd=tmp_path, capture_output=True, text=True,
+                            env={**os.environ, "PYTHONPATH": os.getcwd()})
+    assert result.returncode == 2 and result.stdout == "" and result.stderr.count("\n") == 1
+    assert "File size limit exceeded" in result.stderr or "File too large" in result.stderr
+    assert sorted(os.listdir(tmp_path)) == [model.name, samples.name]
+
+
 def test_wrong_inputs_at_run_time(model: Path, samples: Path, tmp_path: Path,
                                   capsys: pytest.CaptureFixture[str]) -> None:
     library = tmp_path / "net.so"
@@ -221,7 +241,10 @@ def test_wrong_inputs_at_run_time(model: Path, samples: Path, tmp_path: Path,
     assert "[1, 3, 7, 8]" in fails(capsys, "run", library, "--inputs", tmp_path / "wrong.npz", "--outputs", outputs)
     np.savez(tmp_path / "batch.npz", x=np.ones((2, 3, 8, 7), np.float32))  # larger than it was compiled for
     assert "[2, 3, 8, 7]" in fails(capsys, "run", library, "--inputs", tmp_path / "batch.npz", "--outputs", outputs)
-    assert "name the file so" in fails(capsys, "run", library, "--inputs", samples, "--outputs", tmp_path / "out.csv")
+    for words, message in ((("--outputs", tmp_path / "out.csv"), "name the file so"),  # all before anything is run
+                           (("--outputs", outputs, "--stats", outputs), "is the file of the outputs"),
+                           (("--outputs", outputs, "--stats", tmp_path / "no" / "s.json"), "does not exist")):
+        assert message in fails(capsys, "run", library, "--inputs", tmp_path / "none.npz", *words)
     assert not outputs.exists()
 
 

@@ -30,7 +30,7 @@ STAGES = (
 )
 # The same within relay/.
 RELAY_PARTS = (
-    ("options", "host", "report", "programs", "ir", "codegen"),
+    ("load", "options", "host", "report", "programs", "ir", "codegen"),
     ("patterns", "prepare"),
     ("match",),
     ("importer",),

@@ -14,7 +14,7 @@ pytest.importorskip("tvm.relay", reason="TVM with Relay is not installed")
 
 import byoc_accel.relay as ba  # noqa: E402
 from byoc_accel.cli import main  # noqa: E402
-from byoc_accel.errors import ModelError, QuantizeError  # noqa: E402
+from byoc_accel.errors import HostError, ModelError, QuantizeError, TargetError  # noqa: E402
 from byoc_accel.relay.files.model_file import import_model  # noqa: E402
 from byoc_accel.relay.importer import import_function  # noqa: E402
 from tests.relay.models import external_functions, host_ops, reason  # noqa: E402
@@ -118,6 +118,34 @@ def test_calibration_sets_that_do_not_fit(sample: dict[str, np.ndarray], said: s
         ba.partition(model.module, model.params, calibration=[good, sample])
     assert "sample 1" in str(info.value) and said in str(info.value)
     assert "float32 (2, 6)" in str(info.value) and "'x'" in str(info.value)
+
+
+@pytest.mark.parametrize("options, error, message", [
+    ({"params": [1]}, ModelError, "params is a list; give a dict of arrays by name, or nothing"),
+    ({"params": {"x": "abc"}}, ModelError, "parameter 'x' is <U3, the model's variable float32; convert it"),
+    ({"name": None}, ModelError, "name is None; give the model's name as text"),
+    ({"target": 5}, TargetError, "5 is a int; give a Target"), ({"target": "mega"}, TargetError, "no such target"),
+    ({"scale": None}, HostError, "scale None is unknown; use one of multiplier, fixed_point"),
+    ({"rounding": "up"}, HostError, "rounding 'up' is unknown; use one of tvm, tflite"),
+    ({"ranges": None}, QuantizeError, "range method None is unknown; use one of minmax"),
+    ({"ranges": "percentile:200"}, QuantizeError, "'percentile:200' is unknown"),
+    ({"calibration": 5}, QuantizeError, "calibration is a int; give an iterable of dicts"),
+    ({"calibration": []}, QuantizeError, "the calibration set is empty; give at least one sample, or none at all"),
+    ({"calibration": {"x": np.ones((2, 6))}}, QuantizeError, "calibration sample 0: holds a str"),
+    ({"calibration": [np.ones((2, 6))]}, QuantizeError, "calibration sample 0: holds a ndarray"),
+])
+def test_arguments_of_partition(options: dict[str, object], error: type[Exception], message: str,
+                                tmp_path: Path) -> None:
+    model = import_model(save_matmul(tmp_path / "net.onnx", TensorProto.FLOAT, [2, 6], cast=False))
+    with pytest.raises(error) as info:
+        ba.partition(model.module, **options)
+    assert message in str(info.value) and "\n" not in str(info.value)
+
+
+@pytest.mark.parametrize("module", [None, 5, "net.onnx"])
+def test_what_is_no_module(module: object) -> None:
+    with pytest.raises(ModelError, match="is no module; give a tvm.IRModule"):
+        ba.partition(module)
 
 
 def test_calibration_files_that_do_not_fit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

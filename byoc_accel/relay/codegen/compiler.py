@@ -1,6 +1,7 @@
 """The C and C++ compilers of this machine: which one, and one line when it fails."""
 from __future__ import annotations
 
+import errno
 import os
 import shlex
 import shutil
@@ -12,6 +13,9 @@ from ...errors import HostError
 
 #: Language -> the variable that names its compiler, and what is tried without it.
 _COMPILERS = {"C": ("CC", ("cc", "gcc", "clang")), "C++": ("CXX", ("g++", "c++", "clang++"))}
+
+#: Beginnings of lines that say that something is wrong, or what was called, but not what is wrong.
+_EMPTY_WORDS = ("collect2: error: ld returned", "Compilation error:", "Command line:")
 
 
 def find_compiler(language: str, purpose: str) -> list[str]:
@@ -37,13 +41,16 @@ def run_compiler(command: Sequence[str], directory: Path, failure: str) -> None:
     except OSError as error:
         raise HostError(f"cannot run {command[0]} in {directory}: {error.strerror}; check TMPDIR") from None
     if result.returncode != 0:
-        raise HostError(f"{failure}: {_first_error(result.stderr)}")
+        said = first_error(result.stderr)
+        advice = "; make room, or set TMPDIR to another folder" if os.strerror(errno.ENOSPC) in said else ""
+        raise HostError(f"{failure}: {said}{advice}")
 
 
-def _first_error(output: str) -> str:
-    """The line of a compiler's or linker's output that says what is wrong."""
+def first_error(output: str) -> str:
+    """The line of a compiler's or linker's output, or of what TVM makes of it, that says what is wrong."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
-    for line in lines:
-        if "error" in line.lower() or "undefined" in line.lower() or "fatal" in line.lower():
+    said = [line for line in lines if not line.startswith(_EMPTY_WORDS)]
+    for line in said:
+        if any(word in line.lower() for word in ("error", "undefined", "fatal", "failed")):
             return line
-    return lines[-1] if lines else "the compiler gave no reason"
+    return (said or ["the compiler gave no reason"])[-1]

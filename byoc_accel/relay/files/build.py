@@ -19,6 +19,7 @@ from ...quantize.methods import DEFAULT_RANGES
 from ...samples import split
 from ...target import Target, load_target
 from .. import host
+from ..codegen.compiler import first_error
 from ..partition import partition
 from ..report import PartitionReport
 from .model_file import ImportedModel, import_model
@@ -54,9 +55,7 @@ def build_model(path: str | Path, *, target: str | Target = "reference",
         progress("linking")
         library.export_library(str(out), options=LINK_OPTIONS)
     except (tvm.TVMError, RuntimeError, OSError) as error:
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        raise HostError(f"{model.name}: TVM cannot build or link the partitioned model "
-                        f"({lines[-1] if lines else type(error).__name__})") from error
+        raise HostError(f"{model.name}: TVM cannot build or link the partitioned model: {_reason(error)}") from error
     with Path(out).open("ab") as file:
         file.write(pack(model_record(report)))
     return report
@@ -74,6 +73,14 @@ def explain_model(path: str | Path, *, target: str | Target = "reference",
 def model_record(report: PartitionReport) -> ModelInfo:
     """The record that a library carries, with the image that each region runs."""
     return replace(report.model_info(), regions=tuple((region.symbol, region.name) for region in report.regions))
+
+
+def _reason(error: Exception) -> str:
+    """The linker's words, or else the last line, in which TVM says what its traceback is about."""
+    if "Command line:" in str(error):
+        return first_error(str(error))
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1] if lines else type(error).__name__
 
 
 @contextmanager

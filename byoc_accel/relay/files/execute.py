@@ -42,7 +42,14 @@ class Executor:
                        for name, shape in sorted(shapes.items()) if name not in parameters}
 
     def run(self, sample: Mapping[str, np.ndarray]) -> list[np.ndarray]:
-        """Outputs for one sample, an array for every name in `inputs`; raises RunError when the run fails."""
+        """Outputs for one sample, an array of the input's shape for every name in `inputs`; TVM converts other dtypes.
+
+        Raises RunError for names and shapes that do not fit, and when the run fails.
+        """
+        given = {name: np.shape(array) for name, array in sample.items()}
+        expected = {name: info.shape for name, info in self.inputs.items()}
+        if given != expected:
+            raise RunError(f"the sample holds {_shapes(given)}; give {_shapes(expected)}")
         try:
             for name, array in sample.items():
                 self._module.set_input(name, np.ascontiguousarray(array))
@@ -58,6 +65,10 @@ class Executor:
         except AttributeError:
             return {}
         return dict(json.loads(str(function())))
+
+
+def _shapes(shapes: Mapping[str, tuple[int, ...]]) -> str:
+    return ", ".join(f"{name!r} {list(shape)}" for name, shape in shapes.items()) or "nothing"
 
 
 def _last_line(error: Exception) -> str:

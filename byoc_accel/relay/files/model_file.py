@@ -25,9 +25,9 @@ class ImportedModel:
 def import_model(path: str | Path, shapes: Mapping[str, tuple[int, ...]] | None = None) -> ImportedModel:
     """Read a .onnx or .tflite file. shapes: sizes of inputs by name, where the file leaves them open.
 
-    An unknown size of an ONNX input's first axis becomes 1 where `shapes` does not give it. Fake-quantized graphs
-    (ONNX QDQ) become integer graphs. Raises ModelError for a missing, damaged or unknown file, an op that TVM cannot
-    import, an unknown size elsewhere, and shapes that the file contradicts.
+    An unknown size of an ONNX input's first axis becomes 1 where `shapes` does not give it. Raises ModelError for a
+    missing, damaged or unknown file, an op that TVM cannot import, an unknown size elsewhere, and shapes that the file
+    contradicts.
     """
     path = Path(path)
     readers = {".onnx": _onnx, ".tflite": _tflite}

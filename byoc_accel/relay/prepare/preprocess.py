@@ -24,6 +24,8 @@ def prepare(mod: tvm.IRModule, params: Mapping[str, object] | None) -> tvm.IRMod
     """
     if not isinstance(mod, tvm.IRModule):
         raise ModelError(f"a {type(mod).__name__} is no module; give a tvm.IRModule, as relay.frontend returns it")
+    if not isinstance(params, (Mapping, type(None))):
+        raise ModelError(f"params is a {type(params).__name__}; give a dict of arrays by name, or nothing")
     if "main" not in {v.name_hint for v in mod.get_global_vars()}:
         raise ModelError("the module has no function main; make one with tvm.IRModule.from_expr")
     try:

@@ -27,9 +27,11 @@ Sample = dict[str, np.ndarray]
 def check_samples(function: relay.Function, calibration: Iterable[Mapping[str, np.ndarray]]) -> list[Sample]:
     """The samples as arrays of the inputs' dtypes.
 
-    Raises QuantizeError for missing and unknown names, wrong shapes, values that are not finite or do not fit
-    the input's dtype, and for an empty set.
+    Raises QuantizeError for what is no iterable, missing and unknown names, wrong shapes, values that are not finite
+    or do not fit the input's dtype, and for an empty set.
     """
+    if not isinstance(calibration, Iterable):
+        raise QuantizeError(f"calibration is a {type(calibration).__name__}; give an iterable of dicts of model inputs")
     expected = {v.name_hint: tensor_type(v) for v in function.params}
     samples = [_sample(index, sample, expected) for index, sample in enumerate(calibration)]
     if not samples:
