@@ -54,5 +54,19 @@ def chained(qregion: QRegion, target: Target, rng: np.random.Generator, outside:
     return finish(qregion, single, batch, *settle(tables))
 
 
+def one_chain(qregion: QRegion, target: Target, outside: tuple[str, ...] = ()) -> Plan:
+    """A plan whose steps are one chain, with these tensors outside."""
+    single, batch, tables = start(qregion, target)
+    while pairs := merge.pairs(tables, always=True):
+        chain = merge.chain_of(tables.steps, pairs[0])
+        tables = merge.merged(tables, [merge.Merge(0, 0, pairs[0], chain, frozenset())], frozenset())
+    inputs = [chain.x] if chain.x in outside and not tables.layouts[chain.x].is_tight else []
+    last = merge.Merge(0, 0, -2, chain, frozenset(outside))
+    tables = merge.merged(tables, [last], frozenset())
+    for _ in inputs:  # the copy of a network's input with a border
+        tables = merge.merged(tables, [merge.Merge(0, 0, 0, merge.chain_of(tables.steps, 0), frozenset())], frozenset())
+    return finish(qregion, single, batch, *settle(tables))
+
+
 def chains_of(plan: Plan) -> list[ChainStep]:
     return [p.step for p in plan.steps if isinstance(p.step, ChainStep)]

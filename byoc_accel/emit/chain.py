@@ -1,9 +1,25 @@
 """Chains: blocks of several convolutions in turn, what lies between them in buffers of a block."""
 from __future__ import annotations
 
-from ..schedule.chain import Span, Stripe, areas, heights_of, inner_layouts, input_span, results, spans, stripes
+from dataclasses import replace
+
+from ..schedule.chain import (
+    Span,
+    Stripe,
+    areas,
+    heights_of,
+    inner_layouts,
+    input_rows,
+    read_layout,
+    results,
+    spans,
+    stage_layout,
+    stripes,
+)
+from ..schedule.geometry import border_pieces, strip_loads
 from ..schedule.plan import ChainStep, ConvStep, Layout, Place, Stage, StepPlan, Strips
 from .array import Area
+from .builder import Access
 from .context import Block, Context, Operand
 from .conv import Group, channel_groups, groups_of, strips_of, tail_of
 from .loops import IFM, OFM, RESIDUAL, SINK, Turn, blocks_in_loop, check_sinks
@@ -19,15 +35,24 @@ class _Chain:
         self.y = ctx.tensors[step.y]
         self.heights = heights_of(step, self.y)
         self.layouts = inner_layouts(step, self.y, plan.blocks.rows)
+        x = ctx.places[step.x].layout
+        self.x = read_layout(step, x, self.y)
         self.strips: list[Strips | None] = [strips_of(ctx, plan, step.x), *(None for _ in step.inner)]
         self.groups: list[list[Group]] = [groups_of(ctx, m, s) for m, s in zip(step.members, self.strips)]
 
     def spans(self, stripe: Stripe) -> list[tuple[Span, Span]]:
         return spans(self.step, stripe.first, stripe.rows, self.heights)
 
-    def input_rows(self, stripe: Stripe) -> Span:
-        """Rows of the chain's input behind a stripe; those of its border have negative numbers."""
-        return input_span(self.step.members[0], self.spans(stripe)[0][1])
+    def input_rows(self, stripe: Stripe) -> tuple[Span, Span]:
+        """Rows of the chain's input behind a stripe, those of its border have negative numbers, and loaded ones."""
+        return input_rows(self.step, self.spans(stripe)[0][1])
+
+    def stage_of_input(self) -> tuple[Stage, Layout]:
+        """The staging buffer of an input without a border outside, and how its rows lie there."""
+        stage = self.plan.stage(self.step.x)
+        assert stage is not None
+        bare = stage_layout(self.x, 1, stage.strips)
+        return stage, replace(bare, height=stage.bytes // bare.bytes)
 
 
 def emit_chain(ctx: Context, plan: StepPlan) -> None:
@@ -36,7 +61,10 @@ def emit_chain(ctx: Context, plan: StepPlan) -> None:
     assert isinstance(step, ChainStep)
     chain = _Chain(ctx, plan, step)
     for stage, layout in zip(plan.inner, chain.layouts):
-        _fill_columns(ctx, stage, layout)
+        _fill_columns(ctx, stage, layout, 0)
+    if step.direct is not None:
+        for offset in sorted({0, plan.stage_spacing_bytes}):
+            _fill_columns(ctx, *chain.stage_of_input(), offset)
     for stripe in stripes(step, chain.y, plan.blocks):
         if stripe.count == 1:
             turn = Turn(Block(), looped=False)
@@ -76,8 +104,10 @@ def _load(chain: _Chain, stripe: Stripe, turn: Turn) -> None:
     """Fill the staging buffers of a stripe."""
     ctx, plan, step = chain.ctx, chain.plan, chain.step
     stage = plan.stage(step.x)
-    if stage is not None:
-        first, end = chain.input_rows(stripe)
+    if step.direct is not None:
+        _load_direct(chain, stripe, turn)
+    elif stage is not None:
+        (first, end), _ = chain.input_rows(stripe)
         if stage.strips is not None:
             load_strips(ctx, step.members[0], stage, first, end - first, turn.block, turn.register(IFM))
         else:
@@ -87,11 +117,54 @@ def _load(chain: _Chain, stripe: Stripe, turn: Turn) -> None:
                    padded=False)
 
 
+def _load_direct(chain: _Chain, stripe: Stripe, turn: Turn) -> None:
+    """Load the rows behind a stripe into a staging buffer with a border; rows of the border are written."""
+    ctx, (stage, layout) = chain.ctx, chain.stage_of_input()
+    place, row = ctx.places[chain.step.x], layout.width * layout.channels
+    assert place.buffer is not None and chain.step.direct is not None
+    whole, (first, end) = chain.input_rows(stripe)
+    address, access = ctx.stage_access(stage, turn.block)
+    for above, below in ((whole[0], first), (end, whole[1])):
+        if below > above:
+            _fill_rows(ctx, layout, address + (above - whole[0]) * layout.pitch_bytes, below - above, access)
+    pieces = [(row, [(0, layout.offset(0, 0))])] if layout.strips is None else strip_loads(layout)
+    for size, ((source, target), *more) in pieces:
+        step = (more[0][0] - source, more[0][1] - target) if more else (0, 0)
+        ctx.builder.add("load", "dma_in", (ctx.place_access(chain.step.x),), (access,), binding=place.buffer,
+                        external_offset=place.address + first * row + source, external_reg=turn.register(IFM),
+                        sram_address=address + (first - whole[0]) * layout.pitch_bytes + target,
+                        sram_reg=turn.block.stage_register, row_bytes=size, rows=end - first, planes=1 + len(more),
+                        external_row_stride=row, sram_row_stride=layout.pitch_bytes, external_plane_stride=step[0],
+                        sram_plane_stride=step[1])
+
+
+def _fill_rows(ctx: Context, layout: Layout, address: int, rows: int, access: Access) -> None:
+    """Write rows of the border into a buffer, in each of its strips."""
+    planes = 1 if layout.strips is None else layout.strips.count
+    ctx.builder.add("fill", "dma_in", (), (access,), value=layout.value, sram_address=address,
+                    row_bytes=rows * layout.pitch_bytes, rows=planes,
+                    sram_row_stride=layout.position_bytes if planes > 1 else 0)
+
+
+def _fill_columns(ctx: Context, stage: Stage, layout: Layout, offset: int) -> None:
+    """Write the columns of a buffer's border, which nothing else writes."""
+    for start, size, rows, stride in border_pieces(layout):
+        ctx.builder.add("fill", "dma_in", (), (ctx.sram(stage.address + offset, stage.bytes),), value=layout.value,
+                        sram_address=stage.address + offset + start, row_bytes=size, rows=rows,
+                        sram_row_stride=stride if rows > 1 else 0)
+
+
 def _compute(chain: _Chain, stripe: Stripe, turn: Turn) -> None:
     """Every member's rows of a stripe, in order."""
     ctx, plan, step = chain.ctx, chain.plan, chain.step
-    first, _ = chain.input_rows(stripe)
-    ifm = ctx.source(plan, step.x, 0, first, turn.block, turn.register(IFM))
+    (first, _), _ = chain.input_rows(stripe)
+    if step.direct is not None:
+        stage, layout = chain.stage_of_input()
+        base, access = ctx.stage_access(stage, turn.block)
+        ifm = Operand(base + layout.offset(-first, 0), layout.pitch_bytes, layout.position_bytes,
+                      turn.block.stage_register, access)
+    else:
+        ifm = ctx.source(plan, step.x, 0, first, turn.block, turn.register(IFM))
     residual = None
     if step.residual is not None:
         shared = step.residual == step.x and plan.stage(step.x) is not None  # read from the staged input itself
@@ -113,8 +186,8 @@ def _inner(chain: _Chain, number: int, stripe: Stripe) -> Operand:
     whole, inside = chain.spans(stripe)[number]
     for first, end in ((whole[0], inside[0]), (inside[1], whole[1])):
         if end > first:
-            _fill(chain.ctx, stage, layout, (first - whole[0]) * layout.pitch_bytes,
-                  (end - first) * layout.pitch_bytes, 1)
+            _fill_rows(chain.ctx, layout, stage.address + (first - whole[0]) * layout.pitch_bytes, end - first,
+                       chain.ctx.sram(stage.address, stage.bytes))
     return Operand(stage.address + layout.offset(-whole[0], 0), layout.pitch_bytes, layout.channels, 0,
                    chain.ctx.sram(stage.address, stage.bytes))
 
@@ -144,17 +217,3 @@ def _store(chain: _Chain, stripe: Stripe, turn: Turn) -> None:
     for index, (name, sink) in enumerate(plan.stores):
         place = Place(tight(ctx.places[name].layout), sink.offset, sink.buffer)
         store_stage(ctx, plan, place, stripe.first, stripe.rows, turn.block, turn.register(SINK + index))
-
-
-def _fill_columns(ctx: Context, stage: Stage, layout: Layout) -> None:
-    """Write the columns of a buffer's border, which no member writes."""
-    _, left, _, right = layout.border
-    for start, columns in ((0, left), (left + layout.width, right)):
-        if columns:
-            _fill(ctx, stage, layout, start * layout.channels, columns * layout.channels, layout.height)
-
-
-def _fill(ctx: Context, stage: Stage, layout: Layout, start: int, size: int, rows: int) -> None:
-    ctx.builder.add("fill", "dma_in", (), (ctx.sram(stage.address, stage.bytes),), value=layout.value,
-                    sram_address=stage.address + start, row_bytes=size, rows=rows,
-                    sram_row_stride=layout.pitch_bytes if rows > 1 else 0)

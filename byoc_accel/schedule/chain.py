@@ -1,12 +1,12 @@
 """Convolutions in a chain: which rows of each member a block takes, and what lies between the members."""
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..quantize.qregion import QTensor
 from ..target import Target
 from .geometry import border, first_cut
-from .plan import Blocks, ChainStep, ConvStep, Layout
+from .plan import Blocks, ChainStep, ConvStep, Layout, Strips
 
 Span = tuple[int, int]
 
@@ -46,6 +46,28 @@ def spans(chain: ChainStep, first: int, rows: int, heights: tuple[int, ...]) -> 
     return out[::-1]
 
 
+def input_rows(chain: ChainStep, span: Span) -> tuple[Span, Span]:
+    """Rows of the chain's input behind rows [start, end) of the first member's result, border included, and those that
+    are loaded: all of them, unless the border is not outside."""
+    whole = input_span(chain.members[0], span)
+    if chain.direct is None:
+        return whole, whole
+    return whole, (max(0, whole[0]), min(chain.direct.shape[1], whole[1]))
+
+
+def read_layout(chain: ChainStep, layout: Layout, y: QTensor) -> Layout:
+    """How the members see the input that lies outside as `layout`: with its border."""
+    if chain.direct is None:
+        return layout
+    shape = results(chain, y)[0].shape[1:]
+    return replace(layout, border=border(chain.members[0], chain.direct, shape))  # type: ignore[arg-type]
+
+
+def stage_layout(layout: Layout, rows: int, strips: Strips | None) -> Layout:
+    """How `rows` rows, border included, lie in a staging buffer that gets the columns of its border by itself."""
+    return replace(layout, height=rows, border=(0, layout.border[1], 0, layout.border[3]), strips=strips)
+
+
 def heights_of(chain: ChainStep, y: QTensor) -> tuple[int, ...]:
     """Height of each member's result."""
     return tuple(t.shape[1] for t in results(chain, y))
@@ -56,14 +78,14 @@ def stripes(chain: ChainStep, y: QTensor, blocks: Blocks) -> list[Stripe]:
     height, rows = y.shape[1], blocks.rows
     if blocks.count == 1:
         return [Stripe(0, rows)]
-    if not any(step.conv.padding[0] or border_below(step, x, z) for step, x, z in zip(
-            chain.members[1:], chain.inner, results(chain, y)[1:])):
+    if chain.direct is None and not any(step.conv.padding[0] or border(step, x, z.shape[1:])[2] for step, x, z in zip(
+            chain.members[1:], chain.inner, results(chain, y)[1:])):  # type: ignore[arg-type]
         return [Stripe(0, rows, blocks.count)]
     heights = heights_of(chain, y)
     out: list[Stripe] = []
     for first in range(0, height, rows):
         size = min(rows, height - first)
-        plain = size == rows and all(whole == inside for whole, inside in spans(chain, first, size, heights))
+        plain = size == rows and _plain(chain, Stripe(first, size), heights)
         if plain and out and out[-1].rows == rows and _plain(chain, out[-1], heights):
             out[-1] = Stripe(out[-1].first, rows, out[-1].count + 1)
         else:
@@ -72,12 +94,9 @@ def stripes(chain: ChainStep, y: QTensor, blocks: Blocks) -> list[Stripe]:
 
 
 def _plain(chain: ChainStep, stripe: Stripe, heights: tuple[int, ...]) -> bool:
-    return all(whole == inside for whole, inside in spans(chain, stripe.first, stripe.rows, heights))
-
-
-def border_below(step: ConvStep, x: QTensor, y: QTensor) -> int:
-    """Rows of the border below the input that the step reads."""
-    return border(step, x, y.shape[1:])[2]  # type: ignore[arg-type]
+    """Whether a stripe reaches over no edge."""
+    found = spans(chain, stripe.first, stripe.rows, heights)
+    return all(whole == inside for whole, inside in (*found, input_rows(chain, found[0][1])))
 
 
 def inner_layouts(chain: ChainStep, y: QTensor, rows: int) -> list[Layout]:

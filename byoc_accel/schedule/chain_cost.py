@@ -3,13 +3,15 @@ from __future__ import annotations
 
 from ..quantize.qregion import QTensor
 from ..target import Target
-from .chain import Stripe, areas, heights_of, inner_layouts, input_span, results, spans, stripes
+from .chain import Stripe, areas, heights_of, input_span, results, spans, stripes
 from .cost import LOOP_CYCLES, Operands, array_cycles, load_cycles, post_cycles, program_bytes, result_moves
-from .plan import Blocks, ChainStep, ConvStep, Strips
+from .plan import Blocks, ChainStep, ConvStep, Layout, Strips
 from .strips import strips
 
 #: Program bytes that one cycle less is worth: pieces and stripes that are written out hold their weights once more.
 BYTES_PER_CYCLE = 2
+#: Layout of an input where it does not matter.
+ANYWHERE = Layout(0, 0, 0)
 
 
 class ChainCost:
@@ -18,7 +20,6 @@ class ChainCost:
     def __init__(self, chain: ChainStep, y: QTensor, target: Target):
         self.chain, self.y, self.target = chain, y, target
         self.heights = heights_of(chain, y)
-        self.layouts = inner_layouts(chain, y, 1)
         self._stripes: dict[tuple[Stripe, Strips | None], list[tuple[int, int]]] = {}
 
     def cycles(self, operands: Operands, blocks: Blocks, paired: bool, code_bytes: int = -1) -> int:
@@ -74,7 +75,7 @@ class ChainCost:
         """Of each member the cycles of array or post unit for one stripe, and its program bytes."""
         if (stripe, lying) not in self._stripes:
             self._stripes[stripe, lying] = [
-                self._member(step, Operands(self.layouts[0], y, lying if number == 0 else None), end - start)
+                self._member(step, Operands(ANYWHERE, y, lying if number == 0 else None), end - start)
                 for number, (step, y, (start, end)) in enumerate(zip(self.chain.members, results(self.chain, self.y),
                                                                      self._rows(stripe)))]
         return self._stripes[stripe, lying]

@@ -34,7 +34,7 @@ def layouts(steps: tuple[Step, ...], tensors: dict[str, QTensor]) -> dict[str, L
     """SRAM layout of every tensor: its border is the largest that any convolution reading it needs."""
     borders: dict[str, tuple[int, ...]] = {}
     for step in steps:
-        if isinstance(step, ChainStep):
+        if isinstance(step, ChainStep) and step.direct is None:
             step = step.members[0]
         if isinstance(step, ConvStep):
             need = border(step, tensors[step.x], result_shape(step, tensors[step.y]))

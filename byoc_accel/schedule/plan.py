@@ -172,15 +172,22 @@ class ElementStep:
 class ChainStep:
     """Convolutions that take turns block by block, so that what lies between them never exists as a whole.
 
-    inner: the tensors between the members. Only the last member may have a residual, and none writes a part.
+    inner: the tensors between the members. Only the last member may have a residual, and none writes a part. direct:
+    the input, if it is one of the network's that has no border outside; then its staging buffer gets one.
     """
 
     members: tuple[ConvStep, ...]
     inner: tuple[QTensor, ...]
+    direct: QTensor | None = None
 
     @property
     def name(self) -> str:
         return "+".join(member.name for member in self.members)
+
+    @property
+    def key(self) -> tuple[str, bool]:
+        """Tells the chains of a region from each other."""
+        return self.name, self.direct is not None
 
     @property
     def x(self) -> str:

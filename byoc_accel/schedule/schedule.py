@@ -24,7 +24,7 @@ def schedule(qregion: QRegion, target: Target) -> Plan:
     """Plan of `qregion` on `target`; raises ScheduleError naming the step when not even one row fits."""
     single, batch, tables = start(qregion, target)
     tables, addresses = settle(tables)
-    unwanted: set[str] = set()
+    unwanted: set[tuple[str, bool]] = set()
     wanted: frozenset[str] = frozenset()
     for _ in range(CHAIN_ROUNDS):
         chosen = merges(tables, unwanted)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from ..quantize.qregion import QRegion
 from ..target import Target
 from .alloc import Request
-from .chain import inner_layouts
+from .chain import inner_layouts, read_layout
 from .chain_cost import BYTES_PER_CYCLE, ChainCost
 from .cost import Operands, step_cycles
 from .geometry import block_input_rows, cut, first_cut, layouts
@@ -35,7 +35,8 @@ class Cut:
     """How a step is cut: blocks, and the sizes of its staging buffers with their offsets in one set of them.
 
     inner: sizes of the buffers inside a chain, with their offsets behind all sets. bytes: of all of this. cycles:
-    estimate of the whole step. excess_bytes: what the smallest cut needs beyond the SRAM, 0 if it fits.
+    estimate of the whole step. excess_bytes: what the smallest cut needs beyond the SRAM, 0 if it fits. copied_bytes:
+    of program, because the stripes of a chain hold weights again.
     """
 
     blocks: Blocks
@@ -48,6 +49,7 @@ class Cut:
     cycles: int
     excess_bytes: int = 0
     inner: tuple[tuple[str, int, int], ...] = ()
+    copied_bytes: int = 0
 
 
 def stage_name(index: int) -> str:
@@ -68,7 +70,7 @@ class Tables:
         self.lifetimes = lifetimes(self.steps, set(self.outputs)) if base is None else base.lifetimes
         self._in_strips = base._in_strips if base is not None else [s for s in self.steps.steps
                                                                     if self._may_lie_in_strips(s)]
-        self._chain_costs: dict[str, ChainCost] = {} if base is None else base._chain_costs
+        self._chain_costs: dict[tuple[str, bool], ChainCost] = {} if base is None else base._chain_costs
         self.layouts = dict(self._rows)
         self._first: Blocks | None = None
         for step in self._in_strips:
@@ -200,8 +202,10 @@ class Tables:
         return sum(step.x in step_inputs(other) for other in self.steps.steps) == 1
 
     def _operands(self, step: Step) -> Operands:
-        residual = getattr(step, "residual", None)
-        return Operands(self.layouts[step.x], self.steps.tensors[step.y], self.layouts[step.x].strips,
+        residual, layout = getattr(step, "residual", None), self.layouts[step.x]
+        if isinstance(step, ChainStep):
+            layout = read_layout(step, layout, self.steps.tensors[step.y])
+        return Operands(layout, self.steps.tensors[step.y], self.layouts[step.x].strips,
                         self.is_external(step.x), residual is not None and self.is_external(residual),
                         self.is_external(step.y), not self.layouts[self.steps.root(step.y)].is_tight)
 
@@ -255,13 +259,13 @@ class Tables:
                 for paired in ((True, False) if outside and blocks.count > 1 else (False,))]
         return min(cuts, key=lambda c: (c.excess_bytes, c.cycles, c.blocks.count, c.paired))
 
-    def chain_cycles(self, chain: ChainStep, index: int) -> tuple[int, frozenset[str]]:
-        """Estimate for a chain instead of steps `index` and `index` + 1, with its input and result where they are, or
-        one of them or both outside, and which of them are outside."""
+    def chain_cut(self, chain: ChainStep, index: int) -> tuple[Cut, frozenset[str]]:
+        """The cut of a chain instead of steps `index` and `index` + 1, with its input and result where they are, or one
+        of them or both outside, and which of them are moved there."""
         operands = self._operands(chain)
         middle = self.steps.steps[index].y
         room = min(self._room[index], self._room[index + 1])
-        if not self.is_external(middle):
+        if not self.is_external(middle) and chain.direct is None:
             room += self.layouts[middle].bytes
         found = []
         for names in _subsets([n for n in (chain.x, chain.y) if not self.is_external(n)]):
@@ -269,9 +273,9 @@ class Tables:
                               y_outside=operands.y_outside or chain.y in names)
             chosen = self._search_chain(chain, outside, room + sum(self.layouts[name].bytes for name in names))
             cost = chosen.cycles + sum(map(self.leave_cycles, names))
-            found.append((chosen.excess_bytes > 0, cost, chosen.cycles, sorted(names)))
-        over, _, cycles, names = min(found)
-        return (1 << 40 if over else cycles), frozenset(self.steps.root(n) for n in names)
+            found.append((chosen.excess_bytes > 0, cost, sorted(names), chosen))
+        *_, names, chosen = min(found, key=lambda f: f[:3])
+        return chosen, frozenset(self.steps.root(n) for n in names)
 
     def leave_cycles(self, name: str) -> int:
         """What it costs that a tensor leaves the SRAM: a part of a move, since others hide it as a rule, and the copy
@@ -280,9 +284,9 @@ class Tables:
         return cycles if self.steps.root(name) in self.inputs and not self.layouts[name].is_tight else cycles // 4
 
     def _chain_cost(self, chain: ChainStep) -> ChainCost:
-        if chain.name not in self._chain_costs:
-            self._chain_costs[chain.name] = ChainCost(chain, self.steps.tensors[chain.y], self.target)
-        return self._chain_costs[chain.name]
+        if chain.key not in self._chain_costs:
+            self._chain_costs[chain.key] = ChainCost(chain, self.steps.tensors[chain.y], self.target)
+        return self._chain_costs[chain.key]
 
     def _chain_cut(self, chain: ChainStep, operands: Operands, blocks: Blocks, paired: bool, room: int) -> Cut:
         if operands.x_outside:
@@ -293,9 +297,10 @@ class Tables:
                  for t, layout in zip(chain.inner, inner_layouts(chain, operands.y, blocks.rows))}
         inner_offsets, total = self._stack(inner, end * (1 + paired))
         cost = self._chain_cost(chain)
-        cycles = cost.cycles(operands, blocks, paired) + cost.copied_bytes(operands, blocks) // BYTES_PER_CYCLE
+        copied = cost.copied_bytes(operands, blocks)
+        cycles = cost.cycles(operands, blocks, paired) + copied // BYTES_PER_CYCLE
         return Cut(blocks, paired, operands.strips, sizes, offsets, end, total, cycles, max(0, total - room),
-                   tuple((name, inner_offsets[name], size) for name, size in inner.items()))
+                   tuple((name, inner_offsets[name], size) for name, size in inner.items()), copied)
 
     def _stack(self, sizes: dict[str, int], start: int) -> tuple[dict[str, int], int]:
         """Offsets of buffers that lie one behind another, and their end."""

@@ -9,6 +9,7 @@ from bisect import bisect_left
 from dataclasses import dataclass, field, replace
 
 from ..target import Target
+from .chain import read_layout
 from .chain_cost import ChainCost
 from .cost import Operands, column_chunks, post_cycles, step_cycles, tiles
 from .geometry import border_pieces, input_spans, is_depthwise, strip_loads, uses_accumulators
@@ -105,6 +106,8 @@ def _operands(step: StepPlan, places: dict[str, Place], tensors: dict) -> Operan
     stage = step.stage(step.step.x)
     residual = getattr(step.step, "residual", None)
     layout = places[step.step.x].layout
+    if isinstance(step.step, ChainStep):
+        layout = read_layout(step.step, layout, tensors[step.step.y])
     return Operands(layout, tensors[step.step.y], layout.strips if stage is None else stage.strips, stage is not None,
                     residual is not None and step.stage(residual) is not None, step.stage(step.step.y) is not None,
                     not places[step.step.y].layout.is_tight)
