@@ -28,6 +28,7 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[obje
 
 
 def percent(part: float, whole: float) -> str:
+    """A share with one decimal, "-" of nothing."""
     return f"{100 * part / whole:.1f} %" if whole else "-"
 
 

@@ -12,4 +12,5 @@ def fault(code: str, where: str, detail: str) -> ImageError:
 
 
 def layout_fault(where: str, detail: str) -> ImageError:
+    """`fault` of a section or record that is malformed."""
     return fault("WIA_E_LAYOUT", where, detail)

@@ -53,6 +53,7 @@ class Cut:
 
 
 def stage_name(index: int) -> str:
+    """Name of a step's staging buffer in SRAM, which no tensor has."""
     return f"@stage{index}"
 
 

@@ -11,7 +11,7 @@ from byoc_accel.errors import ScheduleError
 from byoc_accel.isa.encode import decode_all
 from byoc_accel.quantize.qregion import QReshape
 from byoc_accel.schedule.alloc import Overflow, Request, allocate
-from byoc_accel.schedule.plan import ConvStep, ElementStep, Layout, Stage
+from byoc_accel.schedule.plan import Blocks, ConvStep, ElementStep, Layout, Stage
 from byoc_accel.schedule.schedule import schedule
 from byoc_accel.schedule.text import to_text
 from byoc_accel.schedule.verify import verify
@@ -145,6 +145,10 @@ def _broken(change):
 @pytest.mark.parametrize("change, message", [
     (lambda p: replace(p, steps=p.steps[1:]), "before it is produced"),
     (lambda p: _step(p, blocks=replace(p.steps[0].blocks, rows=1)), "do not cover"),
+    (lambda p: _step(p, 1, blocks=Blocks(8, 2, 16)),
+     "'c1': a block of 8 x 16 positions exceeds the 32 accumulator entries of a bank"),
+    (lambda p: _step(p, 1, blocks=Blocks(8, 2, 16, (4, 12))), "'c1': a block of 12 x 16 positions exceeds"),
+    (lambda p: _step(p, 1, blocks=Blocks(2, 8, 16, (2,) * 7)), "'c1': blocks of .* rows do not cover 16"),
     (lambda p: _step(p, stages=(Stage("x", 8000, 500),)), "the SRAM has 8192 B"),
     (lambda p: _step(p, stages=(Stage("x", 0, 500), Stage("a", 100, 500))), "overlap in SRAM"),
 ])
@@ -153,8 +157,8 @@ def test_verify_refuses(change, message):
         verify(_broken(change), TINY)
 
 
-def _step(plan, **changes):
-    return replace(plan, steps=(replace(plan.steps[0], **changes), *plan.steps[1:]))
+def _step(plan, index=0, **changes):
+    return replace(plan, steps=tuple(replace(p, **changes) if i == index else p for i, p in enumerate(plan.steps)))
 
 
 def test_layout_offsets():

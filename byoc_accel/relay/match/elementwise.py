@@ -92,6 +92,7 @@ def _common(a: int, b: int, parents: Mapping[int, int]) -> int | None:
 
 
 def ancestors(index: int, parents: Mapping[int, int]) -> list[int]:
+    """Node `index`, its parent, and so on, at most MAX_OPS steps up."""
     chain = [index]
     while chain[-1] in parents and len(chain) <= MAX_OPS:
         chain.append(parents[chain[-1]])
