@@ -10,7 +10,7 @@ from .progress import steps
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.epilog = "Nothing is compiled; the same rules decide as in byoc-accel compile."
+    parser.epilog = "No library is written; the same rules and memory sizes decide as in byoc-accel compile."
     add_model_arguments(parser)
     parser.add_argument("--json", action="store_true", help="print everything as JSON")
 
