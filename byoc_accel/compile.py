@@ -79,8 +79,8 @@ def _count_as_model(program: Program, qregion: QRegion) -> Program:
             for n in qregion.nodes if isinstance(n, QConv)}
     def of_layer(layer: Layer) -> int:  # "#" names a batch item, "+" joins the members of a chain
         names = [layer.name] if layer.name in macs else layer.name.split("+")
-        known = [macs.get(name.partition("#")[0]) for name in names]
-        return layer.macs if None in known else sum(known)  # type: ignore[arg-type]
+        known = [macs[name.partition("#")[0]] for name in names if name.partition("#")[0] in macs]
+        return sum(known) if known else layer.macs
 
     return replace(program, layers=tuple(replace(layer, macs=of_layer(layer)) for layer in program.layers))
 

@@ -1,8 +1,10 @@
 """Chains: blocks of several convolutions in turn, what lies between them in buffers of a block."""
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
+from ..quantize.qregion import QTensor
 from ..schedule.chain import (
     Span,
     Stripe,
@@ -18,12 +20,13 @@ from ..schedule.chain import (
 )
 from ..schedule.geometry import border_pieces, strip_loads
 from ..schedule.plan import ChainStep, ConvStep, Layout, Place, Stage, StepPlan, Strips
-from .array import Area
+from .array import Area, Taps
 from .builder import Access
 from .context import Block, Context, Operand
 from .conv import Group, channel_groups, groups_of, strips_of, tail_of
 from .loops import IFM, OFM, RESIDUAL, SINK, Turn, blocks_in_loop, check_sinks
 from .moves import load_stage, load_strips, store_stage, tight
+from .pool import maximum
 from .post import set_tail
 
 
@@ -62,6 +65,9 @@ def emit_chain(ctx: Context, plan: StepPlan) -> None:
     chain = _Chain(ctx, plan, step)
     for stage, layout in zip(plan.inner, chain.layouts):
         _fill_columns(ctx, stage, layout, 0)
+    if step.pool and step.pool.pool.padding[0]:
+        _fill_rows(ctx, chain.layouts[-1], plan.inner[-1].address, step.pool.pool.padding[0],
+                   ctx.sram(plan.inner[-1].address, plan.inner[-1].bytes))
     if step.direct is not None:
         for offset in sorted({0, plan.stage_spacing_bytes}):
             _fill_columns(ctx, *chain.stage_of_input(), offset)
@@ -82,7 +88,7 @@ def emit_chain(ctx: Context, plan: StepPlan) -> None:
 def _registers(chain: _Chain) -> tuple[dict[int, int], dict[int, int]]:
     """Address registers and the bytes by which each moves per row of the result: those of loads, and the others."""
     ctx, plan, step = chain.ctx, chain.plan, chain.step
-    stride = 1
+    stride = step.pool.pool.stride[0] if step.pool else 1
     for member in step.members:
         stride *= member.conv.stride[0]
     loads: dict[int, int] = {}
@@ -172,10 +178,11 @@ def _compute(chain: _Chain, stripe: Stripe, turn: Turn) -> None:
                                                  turn.register(RESIDUAL))
     last = len(step.members) - 1
     for number, (member, (_, (start, end))) in enumerate(zip(step.members, chain.spans(stripe))):
-        if number == last:
-            ofm = ctx.result(plan, step.y, stripe.first, turn.block, turn.register(OFM))
-        else:
-            ofm = _inner(chain, number, stripe)
+        result = ctx.result(plan, step.y, stripe.first, turn.block, turn.register(OFM)) if number == last else None
+        if number == last and step.pool:
+            _pooled(chain, stripe, ifm, result)
+            continue
+        ofm = result or _inner(chain, number, stripe)
         _member(ctx, member, chain, number, (start, end), (ifm, ofm, residual if number == last else None))
         ifm = ofm
 
@@ -199,13 +206,45 @@ def _member(ctx: Context, step: ConvStep, chain: _Chain, number: int, rows: Span
     y = results(chain.step, chain.y)[number]
     tail = tail_of(ctx, step, residual)
     set_tail(ctx, tail)
+    for area in _areas(ctx, step, y, rows):
+        channel_groups(ctx, step, chain.groups[number], ifm, ofm, tail, area, chain.strips[number])
+
+
+def _areas(ctx: Context, step: ConvStep, y: QTensor, rows: Span) -> Iterator[Area]:
+    """Pieces of rows [first, end) of a result that the accumulators hold."""
     pieces, columns = areas(step, y, rows[1] - rows[0], ctx.target)
     row = rows[0]
     for height in pieces:
         for x in range(0, y.shape[2], columns):
-            area = Area(row, x, height, min(columns, y.shape[2] - x))
-            channel_groups(ctx, step, chain.groups[number], ifm, ofm, tail, area, chain.strips[number])
+            yield Area(row, x, height, min(columns, y.shape[2] - x))
         row += height
+
+
+def _pooled(chain: _Chain, stripe: Stripe, ifm: Operand, ofm: Operand) -> None:
+    """The last convolution and the pool behind it, some channels at a time: while the post unit pools them, the array
+    is at the next ones. The rows above the next stripe's windows are kept."""
+    ctx, step, pooling = chain.ctx, chain.step.members[-1], chain.step.pool
+    assert pooling is not None
+    pool, number = pooling.pool, len(chain.step.members) - 1
+    stage, layout = chain.plan.inner[number], chain.layouts[number]
+    _, (start, end) = chain.spans(stripe)[number]
+    above = pool.padding[0]
+    inner = Operand(stage.address + layout.offset(above - start, 0), layout.pitch_bytes, layout.channels, 0,
+                    ctx.sram(stage.address, stage.bytes))
+    tail = tail_of(ctx, step, None)
+    set_tail(ctx, tail)
+    taps = Taps(pool.stride, (1, 1), (-pool.padding[0], -pool.padding[1]))
+    whole = Area(stripe.first, 0, stripe.rows, chain.y.shape[2])
+    for group in chain.groups[number]:
+        for area in _areas(ctx, step, chain.step.inner[-1], (start, end)):
+            channel_groups(ctx, step, [group], ifm, inner, tail, area, chain.strips[number])
+        channels = group.first, group.last - group.first
+        maximum(ctx, (inner, ofm), taps, pool.kernel, whole, channels)
+        if above:
+            kept = Area(0, -layout.border[1], above, layout.pitch_bytes // layout.channels)
+            last = replace(inner, base=inner.at(end - above, 0))
+            maximum(ctx, (last, replace(inner, base=inner.at(start - above, 0))), Taps((1, 1), (1, 1), (0, 0)), (1, 1),
+                    kept, channels)
 
 
 def _store(chain: _Chain, stripe: Stripe, turn: Turn) -> None:

@@ -85,7 +85,7 @@ def layer_kind(step: Step) -> str:
     if isinstance(step, PoolStep):
         return f"{step.pool.kind}_pool"
     if isinstance(step, ChainStep):
-        return ", ".join(layer_kind(member) for member in step.members)
+        return ", ".join(layer_kind(each) for each in (*step.members, *((step.pool,) if step.pool else ())))
     return "add" if step.add else "table" if step.table else "copy"
 
 

@@ -124,16 +124,22 @@ def _pool_part(ctx: Context, plan: StepPlan, pool: QPool, ifm: Operand, ofm: Ope
 
 
 def _maximum(ctx: Context, ifm: Operand, ofm: Operand, taps: Taps, kernel: tuple[int, int], area: Area) -> None:
-    stride = taps.stride
-    grid = Grid(area.width, area.height, (ofm.position_bytes, ofm.row_bytes),
-                source=(stride[1] * ifm.position_bytes, stride[0] * ifm.row_bytes), window=kernel[::-1],
-                window_strides=(ifm.position_bytes, ifm.row_bytes))
     for first in range(0, ifm.position_bytes, ctx.target.array_columns):
         columns = min(ctx.target.array_columns, ifm.position_bytes - first)
-        source = ifm.at(area.y * stride[0] + taps.origin[0], area.x * stride[1] + taps.origin[1], first)
-        set_channels(ctx, identity(columns))
-        set_grid(ctx, grid)
-        post(ctx, columns, Tail(), (ofm.at(area.y, area.x, first), 0), ofm.access, source=(source, 0, ifm.access))
+        maximum(ctx, (ifm, ofm), taps, kernel, area, (first, columns))
+
+
+def maximum(ctx: Context, operands: tuple[Operand, Operand], taps: Taps, kernel: tuple[int, int], area: Area,
+            channels: tuple[int, int]) -> None:
+    """Largest value of each window, from the first to the second operand; channels are (first, count)."""
+    (ifm, ofm), stride, (first, columns) = operands, taps.stride, channels
+    source = ifm.at(area.y * stride[0] + taps.origin[0], area.x * stride[1] + taps.origin[1], first)
+    set_channels(ctx, identity(columns))
+    set_grid(ctx, Grid(area.width, area.height, (ofm.position_bytes, ofm.row_bytes),
+                       source=(stride[1] * ifm.position_bytes, stride[0] * ifm.row_bytes), window=kernel[::-1],
+                       window_strides=(ifm.position_bytes, ifm.row_bytes)))
+    post(ctx, columns, Tail(), (ofm.at(area.y, area.x, first), ofm.register), ofm.access,
+         source=(source, ifm.register, ifm.access))
 
 
 def _average(ctx: Context, pool: QPool, ifm: Operand, ofm: Operand, taps: Taps, kernel: tuple[int, int], area: Area,

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ..quantize.qregion import QTensor
+from ..quantize.qregion import QPool, QTensor
 from ..target import Target
 from .geometry import border, first_cut
 from .plan import Blocks, ChainStep, ConvStep, Layout, Strips
@@ -25,7 +25,7 @@ class Stripe:
 
 def results(chain: ChainStep, y: QTensor) -> tuple[QTensor, ...]:
     """What each member computes."""
-    return (*chain.inner, y)
+    return chain.inner if chain.pool else (*chain.inner, y)
 
 
 def input_span(step: ConvStep, span: Span) -> Span:
@@ -36,9 +36,10 @@ def input_span(step: ConvStep, span: Span) -> Span:
 
 
 def spans(chain: ChainStep, first: int, rows: int, heights: tuple[int, ...]) -> list[tuple[Span, Span]]:
-    """Of each member the rows behind rows [first, first + rows) of the last one's result: those that the next member
-    reads, border included, and those of them that exist."""
-    span, out = (first, first + rows), []
+    """Of each member the rows behind rows [first, first + rows) of the chain's result: those that the next member
+    reads, border included, and those of them that exist. A pool reads rows above from the stripe before."""
+    stride = chain.pool.pool.stride[0] if chain.pool else 1
+    span, out = (first * stride, (first + rows) * stride), []
     for step, height in zip(reversed(chain.members), reversed(heights)):
         inside = max(0, span[0]), min(height, span[1])
         out.append((span, inside))
@@ -108,7 +109,23 @@ def inner_layouts(chain: ChainStep, y: QTensor, rows: int) -> list[Layout]:
                                            spans(chain, 1 << 20, rows, unclipped)):
         _, left, _, right = border(step, x, result.shape[1:])  # type: ignore[arg-type]
         out.append(Layout(whole[1] - whole[0], x.shape[2], x.shape[3], (0, left, 0, right), x.zero_point))
+    if chain.pool:
+        out.append(_pooled_layout(chain.pool.pool, chain.inner[-1], y, rows))
     return out
+
+
+def _pooled_layout(pool: QPool, x: QTensor, y: QTensor, rows: int) -> Layout:
+    """Rows of a pool's input behind `rows` rows of its result, those above included; its border loses every maximum."""
+    _, _, width, channels = x.shape
+    right = (y.shape[2] - 1) * pool.stride[1] - pool.padding[1] + pool.kernel[1] - width
+    columns = (0, pool.padding[1], 0, max(0, right))
+    return Layout(pool.padding[0] + rows * pool.stride[0], width, channels, columns, -128)
+
+
+def can_pool(pool: QPool, x: QTensor, y: QTensor) -> bool:
+    """Whether a chain may end with this pool: a window reaches over no row below its own `stride` rows."""
+    return (pool.kind == "max" and pool.kernel[0] - pool.padding[0] <= pool.stride[0] >= pool.padding[0]
+            and y.shape[1] * pool.stride[0] <= x.shape[1])
 
 
 def areas(step: ConvStep, y: QTensor, rows: int, target: Target) -> tuple[list[int], int]:

@@ -10,6 +10,8 @@ from .strips import strips
 
 #: Program bytes that one cycle less is worth: pieces and stripes that are written out hold their weights once more.
 BYTES_PER_CYCLE = 2
+#: Of a group of channels of a pool: program bytes, and what the array waits for its next parameters behind them.
+POOL_BYTES, POOL_CYCLES = 90, 45
 #: Layout of an input where it does not matter.
 ANYWHERE = Layout(0, 0, 0)
 
@@ -75,16 +77,26 @@ class ChainCost:
         """Of each member the cycles of array or post unit for one stripe, and its program bytes."""
         if (stripe, lying) not in self._stripes:
             self._stripes[stripe, lying] = [
-                self._member(step, Operands(ANYWHERE, y, lying if number == 0 else None), end - start)
+                self._member(step, Operands(ANYWHERE, y, lying if number == 0 else None), end - start,
+                             stripe.rows if step is self.chain.members[-1] else 0)
                 for number, (step, y, (start, end)) in enumerate(zip(self.chain.members, results(self.chain, self.y),
                                                                      self._rows(stripe)))]
         return self._stripes[stripe, lying]
 
-    def _member(self, step: ConvStep, operands: Operands, rows: int) -> tuple[int, int]:
+    def _member(self, step: ConvStep, operands: Operands, rows: int, pooled: int) -> tuple[int, int]:
+        """Cycles and bytes for `rows` rows; the last one's post unit takes `pooled` rows of a pool, too."""
         pieces, columns = areas(step, operands.y, rows, self.target)
         blocks = [Blocks(piece, 1, columns) for piece in pieces]
         array, post, size = (sum(cost(step, operands, block, self.target) for block in blocks)
                              for cost in (array_cycles, post_cycles, program_bytes))
+        if self.chain.pool and pooled:
+            block = Blocks(pooled, 1, self.y.shape[2])
+            pool = self.chain.pool.pool
+            copied = pool.padding[0] * operands.y.shape[2]
+            groups = -(-self.y.shape[3] // self.target.array_columns)
+            post += post_cycles(self.chain.pool, Operands(ANYWHERE, self.y), block, self.target) + groups * copied
+            array += groups * POOL_CYCLES
+            size += groups * POOL_BYTES
         return max(array, post), size
 
     def _moves(self, stripe: Stripe, operands: Operands) -> tuple[int, int]:
@@ -95,6 +107,6 @@ class ChainCost:
             head = Operands(operands.x, results(self.chain, self.y)[0], operands.strips, True)
             load = load_cycles(self.chain.members[0], head, Blocks(end - start, 1, 1), self.target)
         result = result_moves(last, operands, block, self.target)
-        if operands.residual_outside and last.residual != self.chain.x:
+        if operands.residual_outside and self.chain.residual != self.chain.x:
             load += result
         return load, result if operands.y_outside else 0

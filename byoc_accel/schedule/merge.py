@@ -4,7 +4,8 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, replace
 
-from .plan import ChainStep, ConvStep, ElementStep, Step, step_inputs
+from .chain import can_pool
+from .plan import ChainStep, ConvStep, ElementStep, PoolStep, Step, step_inputs
 from .relax import bordered_copy, spill
 from .steps import Steps
 from .tables import Draft, Tables
@@ -77,15 +78,22 @@ def pairs(tables: Tables, always: bool = False) -> list[int]:
     kept = {*tables.outputs, *steps.aliases, *steps.aliases.values()}
     out = []
     for index, (first, second) in enumerate(zip(steps.steps, steps.steps[1:])):
-        link = _is_link(first) and first.residual is None or _is_copy(first, tables, uses)
+        link = _is_link(first) and first.residual is None and getattr(first, "pool", None) is None or _is_copy(
+            first, tables, uses)
         alone = second.x == first.y and uses[first.y] == 1 and first.y not in kept
-        if link and alone and _is_link(second) and (always or tables.cuts[index].bytes or tables.cuts[index + 1].bytes):
+        follows = _is_link(second) or not isinstance(first, ElementStep) and _is_pool(second, steps)
+        if link and alone and follows and (always or tables.cuts[index].bytes or tables.cuts[index + 1].bytes):
             out.append(index)
     return out
 
 
 def _is_link(step: Step) -> bool:
     return isinstance(step, ChainStep) or (isinstance(step, ConvStep) and step.part is None)
+
+
+def _is_pool(step: Step, steps: Steps) -> bool:
+    """Whether a chain may end with this step."""
+    return isinstance(step, PoolStep) and can_pool(step.pool, steps.tensors[step.x], steps.tensors[step.y])
 
 
 def _is_copy(step: Step, tables: Tables, uses: Counter[str]) -> bool:
@@ -99,9 +107,12 @@ def chain_of(steps: Steps, index: int) -> ChainStep:
     first, second = steps.steps[index:index + 2]
     if isinstance(first, ElementStep):
         return _direct(steps, first, second if isinstance(second, ChainStep) else ChainStep((second,), ()))
-    members = [m for step in (first, second) for m in (step.members if isinstance(step, ChainStep) else (step,))]
+    pool = second if isinstance(second, PoolStep) else second.pool if isinstance(second, ChainStep) else None
+    convs = (first,) if isinstance(second, PoolStep) else (first, second)
+    members = [m for step in convs for m in (step.members if isinstance(step, ChainStep) else (step,))]
     direct = first.direct if isinstance(first, ChainStep) else None
-    return ChainStep(tuple(members), tuple(steps.tensors[m.y] for m in members[:-1]), direct)
+    inner = members if pool else members[:-1]
+    return ChainStep(tuple(members), tuple(steps.tensors[m.y] for m in inner), direct, pool)
 
 
 def _direct(steps: Steps, copy: ElementStep, chain: ChainStep) -> ChainStep:

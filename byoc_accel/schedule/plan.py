@@ -172,17 +172,19 @@ class ElementStep:
 class ChainStep:
     """Convolutions that take turns block by block, so that what lies between them never exists as a whole.
 
-    inner: the tensors between the members. Only the last member may have a residual, and none writes a part. direct:
-    the input, if it is one of the network's that has no border outside; then its staging buffer gets one.
+    inner: the tensors between the members, and before the pool. Only the last member may have a residual, and none
+    writes a part. direct: the input, if it is one of the network's that has no border outside; then its staging buffer
+    gets one. pool: a max pool at the end; the post unit takes it while the array is at the next channels.
     """
 
     members: tuple[ConvStep, ...]
     inner: tuple[QTensor, ...]
     direct: QTensor | None = None
+    pool: PoolStep | None = None
 
     @property
     def name(self) -> str:
-        return "+".join(member.name for member in self.members)
+        return "+".join(step.name for step in (*self.members, *((self.pool,) if self.pool else ())))
 
     @property
     def key(self) -> tuple[str, bool]:
@@ -195,7 +197,7 @@ class ChainStep:
 
     @property
     def y(self) -> str:
-        return self.members[-1].y
+        return (self.pool or self.members[-1]).y
 
     @property
     def residual(self) -> str | None:

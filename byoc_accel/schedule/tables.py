@@ -257,6 +257,7 @@ class Tables:
         outside = operands.x_outside or operands.residual_outside or operands.y_outside
         cuts = [self._chain_cut(chain, operands, blocks, paired, room)
                 for blocks in {cut(height, rows, width) for rows in range(1, height + 1)}
+                if chain.pool is None or blocks.rows * blocks.count == height
                 for paired in ((True, False) if outside and blocks.count > 1 else (False,))]
         return min(cuts, key=lambda c: (c.excess_bytes, c.cycles, c.blocks.count, c.paired))
 

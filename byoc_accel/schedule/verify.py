@@ -8,7 +8,7 @@ from typing import Optional
 from ..errors import ScheduleError
 from ..quantize.qregion import QTensor
 from ..target import Target
-from .chain import inner_layouts, stripes
+from .chain import can_pool, inner_layouts, stripes
 from .geometry import uses_accumulators
 from .plan import ChainStep, Layout, Place, Plan, StepPlan, result_shape, step_inputs
 
@@ -82,6 +82,12 @@ def _verify_chain(plan: StepPlan, chain: ChainStep, y: QTensor) -> None:
         if not before.y == after.x == x.name or before.residual is not None:
             raise ScheduleError(f"{where}: {after.name!r} does not read the result of {before.name!r} alone; split the "
                                 "chain")
+    if chain.pool:
+        height = plan.blocks.rows * plan.blocks.count
+        if not chain.pool.x == chain.members[-1].y == chain.inner[-1].name or height != y.shape[1] or not can_pool(
+                chain.pool.pool, chain.inner[-1], y):
+            raise ScheduleError(f"{where}: {plan.blocks.count} blocks of {plan.blocks.rows} rows cannot end with pool "
+                                f"{chain.pool.name!r}, whose result has {y.shape[1]} rows; split the chain")
     needs = {x.name: layout.bytes for x, layout in zip(chain.inner, inner_layouts(chain, y, plan.blocks.rows))}
     for stage in plan.inner:
         if stage.bytes < needs.pop(stage.tensor, 0):
