@@ -50,7 +50,7 @@ def pack(info: ModelInfo) -> bytes:
 
 
 def unpack(blob: bytes) -> ModelInfo | None:
-    """The last undamaged record in a file's bytes, or None when there is none."""
+    """The last undamaged record of this version in a file's bytes, or None when there is none."""
     at = blob.rfind(MAGIC)
     while at >= 0:
         start = at + len(MAGIC) + _HEAD.size
@@ -58,7 +58,10 @@ def unpack(blob: bytes) -> ModelInfo | None:
             length, crc = _HEAD.unpack_from(blob, at + len(MAGIC))
             text = blob[start : start + length]
             if len(text) == length and zlib.crc32(text) == crc:
-                return _from_json(json.loads(zlib.decompress(text)))
+                try:
+                    return _from_json(json.loads(zlib.decompress(text)))
+                except (KeyError, TypeError, ValueError, zlib.error):  # another version's
+                    pass
         at = blob.rfind(MAGIC, 0, at)
     return None
 

@@ -1,7 +1,6 @@
 """Arrays from .npz files as samples: one dict of model inputs per sample."""
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,14 +30,15 @@ def load_npz(path: str | Path) -> dict[str, np.ndarray]:
     """All arrays of a .npz file; raises ModelError when it is missing, damaged or holds objects."""
     try:
         content = np.load(path, allow_pickle=False)
-        if isinstance(content, np.ndarray):
-            raise ModelError(f"{path}: a single array, not an .npz file; write it with numpy.savez")
-        with content:
-            return {name: content[name] for name in content.files}
+        arrays = None if isinstance(content, np.ndarray) else {name: content[name] for name in content.files}
     except FileNotFoundError as error:
         raise ModelError(f"{path}: no such file") from error
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise ModelError(f"{path}: no readable .npz file of numeric arrays ({_first_line(error)})") from error
+    except Exception as error:  # zipfile, zlib and NumPy meet any damage, and raise some ten kinds of errors there
+        raise ModelError(f"{path}: no readable .npz file of numeric arrays ({_first_line(error)}); write it with "
+                         "numpy.savez") from error
+    if arrays is None:
+        raise ModelError(f"{path}: a single array, not an .npz file; write it with numpy.savez")
+    return arrays
 
 
 def split(arrays: Mapping[str, np.ndarray], inputs: Mapping[str, TensorInfo], where: str) -> Samples:
@@ -86,7 +86,12 @@ def _convert(name: str, array: np.ndarray, dtype: str, where: str) -> np.ndarray
     if array.dtype == goal:
         return array
     if goal.kind == "f" and array.dtype.kind in "fiu":
-        return array.astype(goal)
+        with np.errstate(over="ignore"):
+            converted = array.astype(goal)
+        if (np.isinf(converted) & np.isfinite(array)).any():
+            raise ModelError(f"{where}: {name} has values of up to {np.abs(array[np.isfinite(array)]).max():g}, the "
+                             f"model's input is {dtype}; bring them into its range")
+        return converted
     if goal.kind in "iu" and array.dtype.kind in "iu":
         limits = np.iinfo(goal)
         if array.min() >= limits.min and array.max() <= limits.max:

@@ -40,6 +40,10 @@ def guarded(name: str, work: Callable[[], int]) -> int:
             return 1
         print(f"{name}: {'standard output: ' + error.strerror if lost else _one_line(error)}", file=sys.stderr)
         return 2
+    except MemoryError as error:
+        print(f"{name}: out of memory ({_one_line(error) or 'of what, Python does not say'}); give it more",
+              file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
         print(f"{name}: interrupted", file=sys.stderr)
         return 130
@@ -66,7 +70,7 @@ def _stop(name: str, number: int, _: object) -> NoReturn:
     os._exit(128 + number)
 
 
-def _one_line(error: AccelError | OSError) -> str:
+def _one_line(error: Exception) -> str:
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename}: {error.strerror}"
     return " ".join(str(error).split())

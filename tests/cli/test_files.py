@@ -3,7 +3,9 @@ from __future__ import annotations
 
 import errno
 import os
+import struct
 import subprocess
+import zlib
 from pathlib import Path
 
 import pytest
@@ -87,3 +89,12 @@ def test_damaged_record_is_none() -> None:
     for at in range(len(MAGIC), len(record), 7):
         assert unpack(record[:at] + bytes([record[at] ^ 1]) + record[at + 1 :]) is None
     assert unpack(record + MAGIC + b"\0") == INFO
+
+
+@pytest.mark.parametrize("change", [lambda text: text[:-1], lambda text: text.replace(b'"macs"', b'"mac"'),
+                                    lambda text: text.replace(b'"regions"', b'"parts"'), lambda text: b"[]"])
+def test_record_of_another_version_is_none(change) -> None:
+    head = len(MAGIC) + 8
+    text = zlib.compress(change(zlib.decompress(pack(INFO)[head:])))
+    record = MAGIC + struct.pack("<II", len(text), zlib.crc32(text)) + text
+    assert unpack(record) is None and unpack(pack(INFO) + record) == INFO

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from byoc_accel.cli.guard import guarded
 from byoc_accel.demo.driver import main as demo
 
 PROGRAM = (sys.executable, "-m", "byoc_accel")
@@ -60,6 +61,14 @@ def test_signals_that_are_ignored_stay_ignored() -> None:
     result = subprocess.run(["nohup", sys.executable, "-c", code], stdin=subprocess.DEVNULL, capture_output=True,
                             text=True)
     assert result.stdout == "True False\n"
+
+
+def test_out_of_memory_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    def work() -> int:
+        raise MemoryError("Unable to allocate 3.64 TiB")
+
+    assert guarded("test", work) == 2
+    assert capsys.readouterr().err.startswith("test: out of memory (Unable to allocate 3.64 TiB); give it more")
 
 
 @pytest.mark.relay

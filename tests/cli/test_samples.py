@@ -1,6 +1,9 @@
 """Arrays from .npz files become samples, or one line says why not."""
 from __future__ import annotations
 
+import struct
+import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -43,6 +46,41 @@ def test_unusable_arrays(arrays: dict[str, np.ndarray], message: str) -> None:
     with pytest.raises(ModelError) as error:
         split(arrays, TWO, "f")
     assert message in str(error.value)
+
+
+def test_float_values_beyond_the_type() -> None:
+    huge = np.array([[1.0, -1e39, np.inf, np.nan]])
+    with pytest.raises(ModelError, match=r"f: x has values of up to 1e\+39, the model's input is float32; bring them"):
+        split({"x": huge}, ONE, "f")
+    (sample,) = split({"x": np.array([[1.0, -3e38, np.inf, np.nan]])}, ONE, "f").inputs  # what it held before
+    np.testing.assert_array_equal(sample["x"], np.array([[1.0, -3e38, np.inf, np.nan]], np.float32))
+
+
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+def test_every_damaged_byte(save: Callable[..., None], tmp_path: Path) -> None:
+    """The archive's arrays, or one line; never another kind of error, of which the reader has some ten."""
+    path = tmp_path / "damaged.npz"
+    arrays = {"x": np.arange(24, dtype=np.float32).reshape(2, 3, 4), "y": np.ones((2, 2), np.int8)}
+    save(path, **arrays)
+    blob = path.read_bytes()
+    refused = 0
+    for at in range(len(blob)):
+        for value in (blob[at] ^ 1, blob[at] ^ 0x80, 0, 255):
+            path.write_bytes(blob[:at] + bytes([value]) + blob[at + 1:])
+            try:
+                load_npz(path)
+            except ModelError as error:
+                refused += 1
+                assert "\n" not in str(error) and "damaged.npz: no readable .npz file" in str(error)
+    assert refused > len(blob)
+
+
+def test_an_array_larger_than_memory(tmp_path: Path) -> None:
+    header = b"{'descr': '<f4', 'fortran_order': False, 'shape': (1000000000000,), }".ljust(117) + b"\n"
+    with zipfile.ZipFile(tmp_path / "huge.npz", "w") as archive:
+        archive.writestr("x.npy", b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header + bytes(40))
+    with pytest.raises(ModelError, match="huge.npz: no readable .npz file"):
+        load_npz(tmp_path / "huge.npz")
 
 
 def test_unreadable_files(tmp_path: Path) -> None:

@@ -215,6 +215,8 @@ BAD = {
     "no code": changed(code=b"", layers=()),
     "part of a word": changed(code=CODE + b"\1", layers=(Layer("l", "k", 0, len(CODE) + 1, 0, 0),)),
     "gap in the source map": changed(layers=(Layer("l", "k", 4, len(CODE), 0, 0),)),
+    "layer that ends before it begins": changed(layers=(
+        Layer("l", "k", 0, 16, 0, 0), Layer("m", "k", 16, 8, 0, 0), Layer("n", "k", 8, len(CODE), 0, 0))),
     "short source map": changed(layers=(Layer("l", "k", 0, 4, 0, 0),)),
     "negative macs": changed(layers=(Layer("l", "k", 0, len(CODE), -1, 0),)),
     "unknown buffer kind": changed(buffers=(Buffer("x", "weights", 64), *images.copy_image(TINY).program.buffers[1:])),
