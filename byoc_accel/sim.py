@@ -6,6 +6,7 @@ keeps one simulator, and its memory contents, over several runs. Cycles are exac
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from ._wia_sim import ffi, lib
 from .emit.program import Layer, Program
 from .errors import RunError
 from .isa.table import BY_OPCODE
-from .sim_result import REASONS, STREAMS, UNIT_NAMES, Counters, LayerStats, SimResult, UnitStats
+from .sim_result import SimResult, read_counters
 from .target import FIELDS, Target
 
 MODES: tuple[str, ...] = ("full", "functional", "counts")
@@ -35,6 +36,19 @@ _CODES = {
 def kernels() -> tuple[str, ...]:
     """Names of the inner kernels that this processor can run; all give equal bytes."""
     return tuple(k for i, k in enumerate(KERNELS) if i and _can_run(i))
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """The decoded weights of a program, for any machine of the same array and decoder: `Machine.prepare` makes it.
+
+    values: the weights themselves are there, which every mode but "counts" needs.
+    """
+
+    code: bytes
+    decoder: tuple[int, ...]
+    values: bool
+    cache: np.ndarray = field(repr=False)
 
 
 class Machine:
@@ -59,9 +73,29 @@ class Machine:
         self._block = ffi.new("char[]", max(size, 1))
         self._sim = ffi.cast("wia_sim_t *", self._block)
         self._desc = desc
-        self._code, self._cache = b"", np.zeros(0, np.uint64)
+        self._prepared = self._unprepared(b"")
         self._forget()
         _check(lib.wia_sim_init(self._sim, size, desc), f"target {target.name}, kernel {kernel}")
+
+    def prepare(self, code: bytes, prepared: Prepared | None = None) -> Prepared:
+        """Decode the weights of `code` now, before its first run, or take what another machine has decoded.
+
+        Machines may share one `Prepared`, one after the other. Raises RunError if `prepared` is of other code, of
+        another array or decoder, or without the weights that this machine's mode needs.
+        """
+        if prepared is None:
+            self._prepared = self._unprepared(code)
+            program = ffi.new("wia_sim_program_t *", {
+                "code": ffi.from_buffer("uint8_t[]", code), "code_bytes": len(code), **_cache(self._prepared)})
+            _check(lib.wia_sim_load(self._sim, program), "program")
+            lib.wia_sim_prepare(self._sim)
+            return self._prepared
+        usable = prepared.values or self.mode == "counts"
+        if prepared.code != code or prepared.decoder != self._decoder() or not usable:
+            raise RunError("weights were prepared for other code, another array or decoder, or for mode counts only; "
+                           f"prepare them with a machine of target {self.target.name} in mode {self.mode}")
+        self._prepared = prepared
+        return prepared
 
     def run(self, code: bytes, buffers: Sequence[np.ndarray | None], writable: Sequence[bool],
             layers: Sequence[Layer] = ()) -> SimResult:
@@ -83,7 +117,7 @@ class Machine:
         counters = ffi.new("wia_sim_counters_t[]", len(layers)) if self._result is None else self._counters
         program = ffi.new("wia_sim_program_t *", {
             "code": text, "code_bytes": len(code), "buffers": table, "buffer_count": len(keep), "spans": spans,
-            "layers": counters, "span_count": len(layers), "total": self._total, **self._decoded(code, text)})
+            "layers": counters, "span_count": len(layers), "total": self._total, **self._decoded(code)})
         _check(lib.wia_sim_load(self._sim, program), "program; its layers must be sorted and apart")
         fault = lib.wia_sim_run(self._sim)
         stats = ffi.new("wia_sim_stats_t *")
@@ -95,8 +129,9 @@ class Machine:
             self._shape, self._counters = shape, counters
             self._result = SimResult(
                 mode=self.mode, kernel=ffi.string(stats.kernel).decode(), macs_per_cycle=self.target.macs_per_cycle,
-                total=_counters(stats.total),
-                layers=tuple(LayerStats(layer.name, layer.kind, _counters(c)) for layer, c in zip(layers, counters)),
+                total=read_counters(bytes(ffi.buffer(ffi.addressof(stats, "total"))))[0],
+                layer_kinds=tuple((layer.name, layer.kind) for layer in layers),
+                layer_counters=bytes(ffi.buffer(counters)),
                 trace=_lines(self._trace, stats.trace_bytes), trace_lost=stats.trace_lost)
         return self._result
 
@@ -107,28 +142,43 @@ class Machine:
         self._counters: Any = None
         self._total = ffi.new("wia_sim_counters_t *")
 
-    def _decoded(self, code: bytes, text: Any) -> dict[str, Any]:
+    def _decoder(self) -> tuple[int, ...]:
+        t = self.target
+        return t.array_rows, t.array_columns, t.decoder_rows_per_cycle
+
+    def _unprepared(self, code: bytes) -> Prepared:
+        """Room for the weights of `code`, which runs fill."""
+        size = min(lib.wia_sim_cache_size(self._desc, ffi.from_buffer("uint8_t[]", code), len(code)), CACHE_BYTES)
+        return Prepared(code, self._decoder(), self.mode != "counts", np.zeros(-(-size // 8), np.uint64))
+
+    def _decoded(self, code: bytes) -> dict[str, Any]:
         """Where the simulator keeps the decoded weights of `code`: kept as long as the same code runs."""
-        if code != self._code:
-            size = min(lib.wia_sim_cache_size(self._desc, text, len(code)), CACHE_BYTES)
-            self._code, self._cache = code, np.zeros(-(-size // 8), np.uint64)
-        if not self._cache.size:
-            return {"cache": ffi.NULL, "cache_bytes": 0}
-        return {"cache": ffi.cast("void *", self._cache.ctypes.data), "cache_bytes": self._cache.nbytes}
+        if code != self._prepared.code:
+            self._prepared = self._unprepared(code)
+        return _cache(self._prepared)
+
+
+def _cache(prepared: Prepared) -> dict[str, Any]:
+    if not prepared.cache.size:
+        return {"cache": ffi.NULL, "cache_bytes": 0}
+    return {"cache": ffi.cast("void *", prepared.cache.ctypes.data), "cache_bytes": prepared.cache.nbytes}
 
 
 def simulate(code: bytes, target: Target, buffers: Sequence[np.ndarray | None], *, writable: Sequence[bool],
              mode: str = "full", fill: str = "zero", seed: int = 0, layers: Sequence[Layer] = (), trace: bool = False,
-             kernel: str = "auto", work_limit_cycles: int = 0) -> SimResult:
-    """Run bare code once on a fresh `Machine`; see there for the options and `Machine.run` for the buffers."""
+             kernel: str = "auto", work_limit_cycles: int = 0, prepared: Prepared | None = None) -> SimResult:
+    """Run bare code once on a fresh `Machine`; see there for the options, `Machine.run` for the buffers, and
+    `Machine.prepare` for `prepared`."""
     machine = Machine(target, mode=mode, fill=fill, seed=seed, trace=trace, kernel=kernel,
                       work_limit_cycles=work_limit_cycles)
+    if prepared is not None:
+        machine.prepare(code, prepared)
     return machine.run(code, buffers, writable, layers)
 
 
 def simulate_program(program: Program, target: Target, inputs: Mapping[str, np.ndarray], *, mode: str = "full",
-                     fill: str = "zero", seed: int = 0, trace: bool = False,
-                     kernel: str = "auto") -> tuple[dict[str, np.ndarray], SimResult]:
+                     fill: str = "zero", seed: int = 0, trace: bool = False, kernel: str = "auto",
+                     prepared: Prepared | None = None) -> tuple[dict[str, np.ndarray], SimResult]:
     """Run a compiled program: int8 arrays by tensor name in (NHWC bytes), int8 NHWC arrays by tensor name out.
 
     Output and scratch buffers start with the same fill as the memories. Raises RunError for a foreign target,
@@ -144,7 +194,7 @@ def simulate_program(program: Program, target: Target, inputs: Mapping[str, np.n
         raise RunError(f"{program.name}: no input is called {unknown[0]!r}; inputs are "
                        + ", ".join(b.name for b in program.buffers if b.kind == "input"))
     result = simulate(program.code, target, buffers, writable=[b.kind != "input" for b in program.buffers], mode=mode,
-                      fill=fill, seed=seed, layers=program.layers, trace=trace, kernel=kernel)
+                      fill=fill, seed=seed, layers=program.layers, trace=trace, kernel=kernel, prepared=prepared)
     shapes = {port.buffer: port.device_shape for port in program.ports}
     outputs = {b.name: data.reshape(shapes.get(i, (b.bytes,)))
                for i, (b, data) in enumerate(zip(program.buffers, buffers)) if b.kind == "output"}
@@ -203,12 +253,3 @@ def _check(fault: int, where: str) -> None:
 
 def _lines(trace: Any, used: int) -> tuple[str, ...]:
     return tuple(ffi.string(trace).decode().splitlines()) if used else ()
-
-
-def _counters(c: Any) -> Counters:
-    stalls = (ffi.unpack(row, len(REASONS)) for row in c.stall)
-    units = tuple(UnitStats(name, busy, tuple((r, n) for r, n in zip(REASONS, row) if n))
-                  for name, busy, row in zip(UNIT_NAMES, c.busy, stalls))
-    return Counters(cycles=c.cycles, units=units, bytes=tuple(zip(STREAMS, c.bytes)), macs=c.macs,
-                    skipped_macs=c.skipped_macs, slots=c.slots, tiles=c.tiles, zero_tiles=c.zero_tiles,
-                    instructions=c.instructions)

@@ -2,7 +2,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
 
 #: Units in the order of the simulator's counters.
 UNIT_NAMES: tuple[str, ...] = ("dma_in", "array", "post", "dma_out", "dispatch", "decoder", "fetch")
@@ -57,6 +60,21 @@ class Counters:
         return self.bytes[STREAMS.index(name)][1]
 
 
+def read_counters(data: bytes) -> list[Counters]:
+    """Of an array of wia_sim_counters_t (hw_sim/include/wia_sim.h), which are nothing but uint64."""
+    values = 1 + len(UNIT_NAMES) * (1 + len(REASONS)) + len(STREAMS) + 6
+    return [_counters(row) for row in np.frombuffer(data, np.uint64).reshape(-1, values).tolist()]
+
+
+def _counters(values: list[int]) -> Counters:
+    units, reasons, streams = len(UNIT_NAMES), len(REASONS), len(STREAMS)
+    stalls = [values[at:at + reasons] for at in range(1 + units, 1 + units + units * reasons, reasons)]
+    rest = values[1 + units + units * reasons:]
+    return Counters(values[0], tuple(UnitStats(name, busy, tuple((r, n) for r, n in zip(REASONS, row) if n))
+                                     for name, busy, row in zip(UNIT_NAMES, values[1:], stalls)),
+                    tuple(zip(STREAMS, rest)), *rest[streams:])
+
+
 @dataclass(frozen=True)
 class LayerStats:
     """Counters of one source map entry."""
@@ -74,9 +92,16 @@ class SimResult:
     kernel: str
     macs_per_cycle: int
     total: Counters
-    layers: tuple[LayerStats, ...]
+    layer_kinds: tuple[tuple[str, str], ...]  # name and kind of each
+    layer_counters: bytes = field(repr=False)  # what `read_counters` reads
     trace: tuple[str, ...]
     trace_lost: int
+
+    @cached_property
+    def layers(self) -> tuple[LayerStats, ...]:
+        """One for each source map entry, made when they are asked for: a run may be shorter than that takes."""
+        counters = read_counters(self.layer_counters)
+        return tuple(LayerStats(name, kind, c) for (name, kind), c in zip(self.layer_kinds, counters))
 
     @property
     def cycles(self) -> int:

@@ -237,8 +237,8 @@ typedef struct {
     wia_sim_counters_t *layers;      /* one per span, zeroed and filled by run */
     size_t span_count;
     void *cache;                     /* for decoded weights of codec lanes, 8-byte aligned, zeros (its first 32 bytes
-                                      * are enough) before the first load of `code`, and then left to this simulator
-                                      * and code; NULL: decode again in every iteration and run */
+                                      * are enough) before the first load of `code`, and then left to simulators of
+                                      * this code, one at a time; NULL: decode again in every iteration and run */
     size_t cache_bytes;
 } wia_sim_program_t;
 
@@ -258,6 +258,11 @@ int wia_sim_load(wia_sim_t *sim, const wia_sim_program_t *program);
 
 /* Bytes of a cache that holds all decoded weights of `code`; 0: no use for one. */
 size_t wia_sim_cache_size(const wia_sim_desc_t *desc, const uint8_t *code, size_t code_bytes);
+
+/* Decode the weights of the loaded program into its cache now, so that no run has to; of no use without one. A cache that
+ * another machine has filled does as well, if both have a decoder of the same size: one for the same target but for widths
+ * and latencies, and in WIA_SIM_COUNTS one for any mode. WIA_SIM_OK or WIA_SIM_E_ARGUMENT. */
+int wia_sim_prepare(wia_sim_t *sim);
 
 /* Run the program from its start to halt; memories keep what an earlier run left. WIA_SIM_OK or the fault. */
 int wia_sim_run(wia_sim_t *sim);

@@ -258,6 +258,25 @@ int wia_exec_check(const uint8_t *code, size_t code_bytes, size_t at, wia_shape_
     return WIA_SIM_OK;
 }
 
+/* Shape of the instruction at core.pc, which mostly has been seen in an earlier iteration. */
+static int find_shape(wia_sim_t *sim)
+{
+    wia_core_t *core = &sim->core;
+    wia_seen_t *seen = &core->seen[core->pc / 4u % WIA_SEEN];
+    int fault = WIA_SIM_OK;
+
+    if (seen->shape.info == NULL || seen->offset != core->pc) {
+        fault = wia_exec_check(sim->program.code, sim->program.code_bytes, core->pc, &seen->shape);
+        seen->offset = core->pc;
+        core->shape = seen->shape;
+        if (fault != WIA_SIM_OK)
+            seen->shape.info = NULL;
+        return fault;
+    }
+    core->shape = seen->shape;
+    return WIA_SIM_OK;
+}
+
 static int step(wia_sim_t *sim)
 {
     wia_core_t *core = &sim->core;
@@ -265,7 +284,7 @@ static int step(wia_sim_t *sim)
     int fault;
 
     core->offset = core->pc;
-    fault = wia_exec_check(sim->program.code, sim->program.code_bytes, core->pc, &core->shape);
+    fault = find_shape(sim);
     if (fault != WIA_SIM_OK)
         return fault;
     core->pc += core->shape.head_bytes + core->shape.payload_bytes;

@@ -19,6 +19,9 @@ int wia_exec_check(const uint8_t *code, size_t code_bytes, size_t at, wia_shape_
 void wia_lanes_reset(wia_sim_t *sim);
 void wia_lanes_close(wia_sim_t *sim);
 
+/* Decode the program in program order into its cache, as far as that makes sense. Changes `core`. */
+void wia_lanes_prepare(wia_sim_t *sim);
+
 int wia_exec_wtab(wia_sim_t *sim, const uint8_t *bytes);
 int wia_exec_load(wia_sim_t *sim, const uint8_t *bytes);
 int wia_exec_fill(wia_sim_t *sim, const uint8_t *bytes);

@@ -21,6 +21,23 @@ void wia_lanes_reset(wia_sim_t *sim)
 
 /* ---- wtab ---- */
 
+/* A fresh one begins a stretch; the decoder takes its table when it is needed. */
+static void take_table(wia_sim_t *sim, const wia_wtab_t *wtab, const uint8_t *payload)
+{
+    wia_replay_t *replay = &sim->replay;
+
+    if (wtab->fresh != 0u) {
+        replay->open = true;
+        replay->wtab = sim->core.offset;
+        replay->ageo = sim->core.ageo;
+        replay->current = false;
+        replay->broken = !replay->cached;
+        replay->before = WIA_NO_ENTRY;
+    } else if (replay->current) {
+        wia_lanes_set_table(&sim->lanes, payload, wtab->centre, wtab->masks != 0u, false);
+    }
+}
+
 int wia_exec_wtab(wia_sim_t *sim, const uint8_t *bytes)
 {
     wia_sim_event_t event;
@@ -36,16 +53,7 @@ int wia_exec_wtab(wia_sim_t *sim, const uint8_t *bytes)
         return WIA_SIM_E_UNSET;
     event.payload_bytes = sim->core.shape.payload_bytes;
     wia_exec_raise(sim, &event);
-    if (wtab.fresh != 0u) { /* the decoder takes the table when it is needed */
-        replay->open = true;
-        replay->wtab = sim->core.offset;
-        replay->ageo = sim->core.ageo;
-        replay->current = false;
-        replay->broken = !replay->cached;
-        replay->before = WIA_NO_ENTRY;
-    } else if (replay->current) {
-        wia_lanes_set_table(&sim->lanes, payload, wtab.centre, wtab.masks != 0u, false);
-    }
+    take_table(sim, &wtab, payload);
     return WIA_SIM_OK;
 }
 
@@ -239,4 +247,68 @@ void wia_lanes_work_end(wia_sim_t *sim)
 {
     if (!sim->replay.hit)
         (void)wia_lanes_end(&sim->lanes);
+}
+
+/* ---- all of a program before it runs ---- */
+
+/* Decode the instruction at `bytes`; false: it would fault, or there is no room. */
+static bool prepare_work(wia_sim_t *sim, const uint8_t *bytes)
+{
+    const wia_ageo_t *geo = &sim->core.ageo;
+    wia_work_t work = {.bytes = bytes, .payload = bytes + sim->core.shape.head_bytes, .runs = 1u};
+    bool conv = bytes[0] == WIA_OP_CONV;
+
+    wia_decode_conv(&work.fields, bytes);
+    if (work.fields.codec != WIA_CODEC_LANES)
+        return true;
+    work.runs = conv ? geo->runs_y * geo->runs_x : 1u;
+    work.run_rows = conv ? geo->run_bytes : geo->runs_y * geo->runs_x;
+    if (!sim->core.ageo_set || !sim->replay.open || work.fields.columns > sim->target.array_columns ||
+        (!conv && work.run_rows > sim->target.array_rows))
+        return false;
+    sim->replay.before = sim->replay.entry = entry_of(sim, &work);
+    return sim->replay.entry != WIA_NO_ENTRY;
+}
+
+/* One instruction, of which only what matters to the decoder is done; false: no use going on. */
+static bool prepare_step(wia_sim_t *sim, const uint8_t *bytes)
+{
+    const uint8_t *payload = bytes + sim->core.shape.head_bytes;
+    wia_wtab_t wtab;
+
+    switch (bytes[0]) {
+    case WIA_OP_HALT:
+        return false;
+    case WIA_OP_LOOP:
+    case WIA_OP_ENDL:
+        wia_lanes_close(sim);
+        return true;
+    case WIA_OP_AGEO:
+        wia_decode_ageo(&sim->core.ageo, bytes);
+        sim->core.ageo_set = true;
+        return true;
+    case WIA_OP_WTAB:
+        wia_decode_wtab(&wtab, bytes);
+        if (!wia_lanes_table_ok(payload) || (wtab.fresh == 0u && !sim->replay.open))
+            return false;
+        take_table(sim, &wtab, payload);
+        return true;
+    case WIA_OP_CONV:
+    case WIA_OP_DWC:
+        return prepare_work(sim, bytes);
+    default:
+        return true;
+    }
+}
+
+void wia_lanes_prepare(wia_sim_t *sim)
+{
+    wia_core_t *core = &sim->core;
+    bool more = sim->replay.cached;
+
+    for (; more; core->pc += core->shape.head_bytes + core->shape.payload_bytes) {
+        core->offset = core->pc;
+        more = wia_exec_check(sim->program.code, sim->program.code_bytes, core->pc, &core->shape) == WIA_SIM_OK &&
+               prepare_step(sim, sim->program.code + core->pc);
+    }
 }

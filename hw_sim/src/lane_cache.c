@@ -5,12 +5,20 @@
 
 enum { FIRST_ENTRY = 1, HAS_VALUES = 2 };
 
-/* Entries follow the head and grow up, their data grows down from the end. All zero: empty. */
+/* Where the next ones go: both grow down. Timing reads tiles alone, so they lie apart from the values, of which there are
+ * many more; when one part is full, the other takes both. */
+typedef struct {
+    uint64_t tiles_at;  /* in the front part, behind the entries */
+    uint64_t values_at; /* in the back part */
+} room_t;
+
+/* Entries follow the head and grow up. All zero: empty. */
 typedef struct {
     uint64_t key;       /* of the machine and program that it belongs to */
     uint64_t entries;
-    uint64_t data_at;
     uint64_t widths;    /* of the machine, as far as wia_sim_steps_t depends on them */
+    uint64_t back_at;   /* the back part begins */
+    room_t room, next;  /* now, and when the reserved entry is kept */
 } head_t;
 
 static head_t *head_of(const wia_sim_t *sim)
@@ -28,10 +36,15 @@ bool wia_cache_values(const wia_sim_t *sim)
     return (head_of(sim)->key & HAS_VALUES) != 0u;
 }
 
-/* Space that the data of an entry takes at most. */
+/* Space that the data of an entry takes at most, in whole uint64. */
 typedef struct {
-    uint64_t steps, words, values, all;
+    uint64_t steps, words, values;
 } space_t;
+
+static uint64_t whole(uint64_t bytes)
+{
+    return wia_ceil_div(bytes, 8u) * 8u;
+}
 
 static space_t space_of(const wia_target_t *target, bool values, uint64_t runs, uint64_t run_rows, uint64_t columns)
 {
@@ -39,49 +52,58 @@ static space_t space_of(const wia_target_t *target, bool values, uint64_t runs, 
     uint64_t steps = tiles * wia_ceil_div(target->array_rows, target->decoder_rows_per_cycle);
     space_t space;
 
-    space.steps = tiles * sizeof(wia_sim_steps_t);
-    space.words = steps * sizeof(uint16_t);
-    space.values = values ? runs * run_rows * columns : 0u;
-    space.all = wia_ceil_div(space.steps, 8u) * 8u + wia_ceil_div(space.words, 8u) * 8u +
-                wia_ceil_div(space.values, 8u) * 8u;
+    space.steps = whole(tiles * sizeof(wia_sim_steps_t));
+    space.words = whole(steps * sizeof(uint16_t));
+    space.values = values ? whole(runs * run_rows * columns) : 0u;
     return space;
+}
+
+/* Sums over all instructions of codec lanes. */
+static void measure(const wia_target_t *target, bool values, const uint8_t *code, size_t code_bytes, uint64_t *front,
+                    uint64_t *back, uint64_t *most)
+{
+    wia_ageo_t geo = {0};
+    wia_shape_t shape;
+    size_t offset;
+
+    *front = sizeof(head_t);
+    *back = *most = 0u;
+    for (offset = 0u; wia_exec_check(code, code_bytes, offset, &shape) == WIA_SIM_OK;
+         offset += shape.head_bytes + shape.payload_bytes) {
+        bool conv = code[offset] == WIA_OP_CONV;
+        wia_conv_t work;
+        space_t space;
+
+        if (code[offset] == WIA_OP_AGEO)
+            wia_decode_ageo(&geo, code + offset);
+        if ((!conv && code[offset] != WIA_OP_DWC) || geo.runs_x == 0u)
+            continue;
+        wia_decode_conv(&work, code + offset);
+        if (work.codec != WIA_CODEC_LANES)
+            continue;
+        space = space_of(target, values, conv ? (uint64_t)geo.runs_y * geo.runs_x : 1u,
+                         conv ? geo.run_bytes : geo.runs_y * geo.runs_x, work.columns);
+        *front += sizeof(wia_lane_entry_t) + space.steps + space.words;
+        *back += space.values;
+        if (space.steps + space.words + space.values > *most)
+            *most = space.steps + space.words + space.values;
+    }
 }
 
 size_t wia_sim_cache_size(const wia_sim_desc_t *desc, const uint8_t *code, size_t code_bytes)
 {
     wia_target_t target;
-    uint64_t total = sizeof(head_t);
-    wia_ageo_t geo = {0};
-    wia_shape_t shape;
-    size_t offset;
-    bool any = false;
+    uint64_t front, back, most;
 
     if (desc == NULL || desc->target == NULL || code == NULL)
         return 0u;
     wia_target_read(&target, desc->target);
     if (wia_target_check(&target) != 0u)
         return 0u;
-    for (offset = 0u; wia_exec_check(code, code_bytes, offset, &shape) == WIA_SIM_OK;
-         offset += shape.head_bytes + shape.payload_bytes) {
-        uint8_t opcode = code[offset];
-        wia_conv_t work;
-
-        if (opcode == WIA_OP_AGEO)
-            wia_decode_ageo(&geo, code + offset);
-        if ((opcode != WIA_OP_CONV && opcode != WIA_OP_DWC) || geo.runs_x == 0u)
-            continue;
-        wia_decode_conv(&work, code + offset);
-        if (work.codec != WIA_CODEC_LANES)
-            continue;
-        any = true;
-        total += sizeof(wia_lane_entry_t) + space_of(&target, desc->mode != WIA_SIM_COUNTS,
-                                                     opcode == WIA_OP_DWC ? 1u : (uint64_t)geo.runs_y * geo.runs_x,
-                                                     opcode == WIA_OP_DWC ? geo.runs_y * geo.runs_x : geo.run_bytes,
-                                                     work.columns).all;
-        if (total > SIZE_MAX / 2u)
-            return 0u;
-    }
-    return any ? (size_t)total : 0u;
+    measure(&target, desc->mode != WIA_SIM_COUNTS, code, code_bytes, &front, &back, &most);
+    if (most == 0u || front > SIZE_MAX / 4u || back > SIZE_MAX / 4u)
+        return 0u;
+    return (size_t)(front + back + most); /* neither part need be full to its last byte */
 }
 
 void wia_tile_bounds(wia_tile_bounds_t *bounds, wia_sim_steps_t *steps)
@@ -126,6 +148,20 @@ static void sum_up_again(wia_sim_t *sim)
     }
 }
 
+/* End of the front part of an empty cache of `bytes` bytes. */
+static uint64_t front_end(const wia_sim_t *sim, uint64_t bytes)
+{
+    const wia_sim_program_t *program = &sim->program;
+    uint64_t front, back, most;
+
+    if (!wia_arithmetic(sim))
+        return bytes;
+    measure(&sim->target, true, program->code, program->code_bytes, &front, &back, &most);
+    for (; front + back > bytes; front /= 2u, back /= 2u) /* in proportion, at least nearly */
+        ;
+    return front / 8u * 8u;
+}
+
 bool wia_cache_ready(wia_sim_t *sim)
 {
     head_t *head = head_of(sim);
@@ -137,13 +173,14 @@ bool wia_cache_ready(wia_sim_t *sim)
     if (head == NULL || sim->program.cache_bytes < sizeof *head)
         return false;
     if (head->key == 0u) {
+        memset(head, 0, sizeof *head);
         head->key = key;
         head->widths = widths;
-        head->entries = 0u;
-        head->data_at = sim->program.cache_bytes / 8u * 8u;
+        head->room.values_at = sim->program.cache_bytes / 8u * 8u;
+        head->room.tiles_at = head->back_at = front_end(sim, head->room.values_at);
     }
     if ((head->key | HAS_VALUES) != (key | HAS_VALUES) || (head->key & key) != key ||
-        head->data_at > sim->program.cache_bytes)
+        head->room.values_at > sim->program.cache_bytes)
         return false;
     if (head->widths != widths) {
         head->widths = widths;
@@ -180,15 +217,30 @@ void wia_cache_prefetch(const wia_sim_t *sim, uint32_t number)
     WIA_PREFETCH(wia_entry_steps(sim, entry) + entry->bounds.tiles - 1u);
 }
 
+/* Take `bytes` bytes that end at *at and begin at `begin` at the earliest. */
+static bool take(uint64_t *at, uint64_t begin, uint64_t bytes, uint64_t *from)
+{
+    if (begin > *at || bytes > *at - begin)
+        return false;
+    *from = *at -= bytes;
+    return true;
+}
+
 uint32_t wia_cache_reserve(wia_sim_t *sim, const wia_work_t *work, uint32_t offset)
 {
     head_t *head = head_of(sim);
-    uint64_t entries_end = sizeof *head + (head->entries + 1u) * sizeof(wia_lane_entry_t);
+    uint64_t entries_end = sizeof *head + (head->entries + 1u) * sizeof(wia_lane_entry_t), tiles_at, values_at;
     uint32_t number = (uint32_t)head->entries + FIRST_ENTRY;
     space_t space = space_of(&sim->target, wia_cache_values(sim), work->runs, work->run_rows, work->fields.columns);
+    room_t *next = &head->next;
     wia_lane_entry_t *entry;
 
-    if (entries_end > head->data_at || space.all > head->data_at - entries_end || head->entries >= UINT32_MAX - 2u)
+    *next = head->room;
+    if (entries_end > head->room.tiles_at || head->entries >= UINT32_MAX - 2u ||
+        !(take(&next->tiles_at, entries_end, space.steps + space.words, &tiles_at) ||
+          take(&next->values_at, head->back_at, space.steps + space.words, &tiles_at)) ||
+        !(take(&next->values_at, head->back_at, space.values, &values_at) ||
+          take(&next->tiles_at, entries_end, space.values, &values_at)))
         return WIA_NO_ENTRY;
     if (head->entries > 0u && wia_cache_entry(sim, number - 1u)->offset >= offset)
         return WIA_NO_ENTRY; /* found no room the first time */
@@ -197,14 +249,14 @@ uint32_t wia_cache_reserve(wia_sim_t *sim, const wia_work_t *work, uint32_t offs
     entry->offset = offset;
     entry->runs = work->runs;
     entry->run_rows = work->run_rows;
-    entry->steps_at = head->data_at - space.all;
-    entry->words_at = entry->steps_at + wia_ceil_div(space.steps, 8u) * 8u;
-    entry->values_at = entry->words_at + wia_ceil_div(space.words, 8u) * 8u;
+    entry->steps_at = tiles_at;
+    entry->words_at = tiles_at + space.steps;
+    entry->values_at = values_at;
     return number;
 }
 
 void wia_cache_keep(wia_sim_t *sim, uint32_t number)
 {
     head_of(sim)->entries = number;
-    head_of(sim)->data_at = wia_cache_entry(sim, number)->steps_at;
+    head_of(sim)->room = head_of(sim)->next;
 }

@@ -164,6 +164,17 @@ int wia_sim_load(wia_sim_t *sim, const wia_sim_program_t *program)
     return WIA_SIM_OK;
 }
 
+int wia_sim_prepare(wia_sim_t *sim)
+{
+    if (sim == NULL || !sim->loaded)
+        return WIA_SIM_E_ARGUMENT;
+    memset(&sim->core, 0, sizeof sim->core);
+    wia_lanes_reset(sim);
+    wia_lanes_prepare(sim);
+    memset(&sim->core, 0, sizeof sim->core);
+    return WIA_SIM_OK;
+}
+
 /* A fault in an iteration without events, whose counters were added as if it were whole: count again, step by step. */
 static void count_again(wia_sim_t *sim)
 {

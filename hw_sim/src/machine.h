@@ -26,11 +26,20 @@ typedef struct {
     uint32_t payload_bytes;
 } wia_shape_t;
 
+/* One that has been executed. */
+typedef struct {
+    uint32_t offset;
+    wia_shape_t shape;  /* info: NULL if there is none */
+} wia_seen_t;
+
+enum { WIA_SEEN = 256 };
+
 /* Everything that instructions set, undefined at the start of a run: `*_set` says what has been set since. */
 typedef struct {
     uint32_t pc;        /* program offset of the next instruction */
     uint32_t offset;    /* of the current one */
     wia_shape_t shape;  /* of the current one */
+    wia_seen_t seen[WIA_SEEN]; /* by offset / 4 modulo their number */
     bool halted;
     uint32_t loops;
     wia_loop_state_t loop[WIA_TARGET_FETCH_LOOP_DEPTH_MAX];

@@ -61,6 +61,9 @@ def test_sim_speed(tmp_path: Path) -> None:
     runs = {(row["kernel"], row["mode"]) for row in rows}
     assert {("portable", "full"), ("portable", "counts"), ("plain C", "sums"), ("TVM llvm", "int8")} <= runs
     assert all(row["gmac_per_s"] > 0 and row["to_tvm"] > 0 for row in rows)
+    for row in rows:
+        assert (row["prepare_s"] is None) == (row["kernel"] in ("plain C", "TVM llvm"))
+        assert (row["counts_speedup_prepared"] is None) == (row["mode"] != "full")
 
 
 def test_scaling(tmp_path: Path) -> None:

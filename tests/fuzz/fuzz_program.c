@@ -101,6 +101,8 @@ static void run(const uint8_t *data, size_t size, int mode, int kernel, unsigned
         wia_sim_reset(sim);
         memset(output, 0, OUTPUT_BYTES);
         must(wia_sim_load(sim, &program) == WIA_SIM_OK, "load failed");
+        if (data[2] / 3u % 2u != 0u)
+            must(wia_sim_prepare(sim) == WIA_SIM_OK, "prepare failed");
         wia_sim_run(sim);
     }
     wia_sim_stats(sim, &out->stats);

@@ -216,3 +216,32 @@ def test_a_cache_of_other_code_is_dropped() -> None:
     code = [b"".join(map(encode, (inst("ageo", run_bytes=4), *lanes(w, table), HALT))) for w, table in weights]
     cycles = [simulator.run(c, [], []).cycles for c in code]
     assert cycles[0] == cycles[2] != cycles[1]
+
+
+# ---- prepared weights ----
+
+@settings(max_examples=40)
+@given(data=st.data())
+def test_prepared_weights_change_nothing(data: st.DataObject) -> None:
+    """Also those of another machine, with another fetch width and mode."""
+    case = data.draw(programs(TINY))
+    wide = replace(WIDE_FETCH, decoder_lane_bytes_per_cycle=data.draw(st.sampled_from([2, 8, 64])))
+    code, writable = case.program.code, [b.kind != "input" for b in case.program.buffers]
+    prepared = sim.Machine(wide).prepare(code)
+    for target in (TINY, wide):
+        expected, result = simulated(case, target, "full", 1)
+        for mode in ("full", "counts", "functional"):
+            buffers = [content.copy() for content in case.contents]
+            got = sim.simulate(code, target, buffers, writable=writable, mode=mode, prepared=prepared)
+            assert mode == "functional" or got.total == result.total
+            assert mode == "counts" or all(map(np.array_equal, buffers, expected))
+
+
+@pytest.mark.parametrize("wrong", ["code", "decoder", "values"])
+def test_prepared_weights_of_something_else_are_refused(wrong: str) -> None:
+    code = b"".join(map(encode, (inst("ageo", run_bytes=4), *lanes(np.ones((4, 4), np.int8), ONES), HALT)))
+    other = replace(TINY, name="other", decoder_rows_per_cycle=2)
+    maker = sim.Machine(other if wrong == "decoder" else TINY, mode="counts" if wrong == "values" else "full")
+    prepared = maker.prepare(code[4:] if wrong == "code" else code)
+    with pytest.raises(sim.RunError, match="prepared for other code"):
+        sim.Machine(TINY).prepare(code, prepared)
