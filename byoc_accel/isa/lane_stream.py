@@ -50,19 +50,20 @@ def lane_words(steps: np.ndarray, symbols: np.ndarray, sizes: np.ndarray) -> tup
     starts = np.flatnonzero(changed)  # the first symbol of every word
     offset = (begin & 15).astype(np.uint8)
     shifted = symbols.ravel()[used].astype(np.uint32) << (2 * WORD_BITS - offset - size)
-    pairs = np.add.reduceat(shifted, starts)
+    upto = np.cumsum(shifted, dtype=np.uint32)[np.append(starts[1:], len(used)) - 1]
+    pairs = np.diff(upto, prepend=np.uint32(0))  # two words of bits: the sums wrap, what lies between two of them fits
+    after = starts + (offset[starts] == 0)  # the symbol that asks for the word LANE_WORDS_AHEAD further on
 
-    lane = np.searchsorted(edges, starts, side="right") - 1
-    begun = np.bincount(lane, minlength=lanes)
+    first = np.searchsorted(starts, edges)
     count = np.zeros(lanes, np.int64)
-    count[filled] = begun[filled] + 1 + (offset[edges[filled + 1] - 1] > 0)
-    first = np.cumsum(count) - count
-    place = np.arange(len(starts)) + (first - np.cumsum(begun) + begun)[lane]
-    words = np.zeros(int(count.sum()), np.uint16)
-    words[place] = pairs >> WORD_BITS
-    words[place + 1] |= (pairs & 0xFFFF).astype(np.uint16)
-    asked_by = np.zeros(len(words), np.int64)  # the first symbol that begins LANE_WORDS_AHEAD words before, and a bit
-    asked_by[first[filled]] = asked_by[first[filled] + 1] = edges[filled]
-    more = place + LANE_WORDS_AHEAD < (first + count)[lane]
-    asked_by[place[more] + LANE_WORDS_AHEAD] = (starts + (offset[starts] == 0))[more]
-    return steps[used[asked_by] % rows], words
+    count[filled] = np.diff(first)[filled] + 1 + (offset[edges[filled + 1] - 1] > 0)
+    out = np.cumsum(count) - count
+    words, asked = np.zeros(int(count.sum()), np.uint16), np.empty(int(count.sum()), np.int64)
+    for lane in filled.tolist():
+        pair = pairs[first[lane]:first[lane + 1]]
+        mine = words[out[lane]:out[lane] + count[lane]]
+        mine[:len(pair)] = pair >> WORD_BITS
+        mine[1:len(pair) + 1] |= pair.astype(np.uint16)
+        asks = np.concatenate([edges[[lane] * LANE_WORDS_AHEAD], after[first[lane]:first[lane + 1]]])[:count[lane]]
+        asked[out[lane]:out[lane] + count[lane]] = steps[used[asks] - lane * rows]
+    return asked, words

@@ -201,7 +201,8 @@ def encode_steps(parts: Sequence[tuple[Table, Sequence[Work]]], shape: LaneShape
         step += layout.steps
     joined = [[np.concatenate(x, axis=-1) if len(x) > 1 else x[0] for x in zip(*each)] for each in (control, *lanes)]
     asked, words = map(np.concatenate, zip(control_words(*joined[0]), *(lane_words(*each) for each in joined[1:])))
-    return _cut(words[np.argsort(asked, kind="stable")], np.bincount(asked, minlength=step), ends)
+    order = np.argsort(asked.astype(np.uint16) if step <= 1 << 16 else asked, kind="stable")  # by radix if it can
+    return _cut(words[order], np.bincount(asked, minlength=step), ends)
 
 
 def _symbols(batch: Batch, table: Table) -> Iterator[tuple[np.ndarray, np.ndarray]]:

@@ -95,8 +95,8 @@ def accumulator_bounds(node: QConv | QConvTranspose, x_zero_point: int) -> tuple
     lows, highs = [], []
     for y in range(min(stride[0], node.weight.shape[1])):
         for x in range(min(stride[1], node.weight.shape[2])):
-            flat = node.weight[:, y::stride[0], x::stride[1]].reshape(len(node.weight), -1).astype(np.int64)
-            positive, negative = np.maximum(flat, 0).sum(1), np.minimum(flat, 0).sum(1)
+            flat = node.weight[:, y::stride[0], x::stride[1]].reshape(len(node.weight), -1)
+            positive, negative = (part(flat, 0).sum(1, dtype=np.int64) for part in (np.maximum, np.minimum))
             lows.append(positive * low + negative * high)
             highs.append(positive * high + negative * low)
     bias = node.bias.astype(np.int64)
@@ -143,7 +143,7 @@ def _verify_layer(where: str, node: QConv | QConvTranspose, x: QTensor, y: QTens
 
 def _verify_conv_width(where: str, node: QConv | QConvTranspose, x: QTensor, y: QTensor) -> None:
     low, high = accumulator_bounds(node, x.zero_point)
-    for c in range(len(low)):
+    for c in np.flatnonzero(~_widths_hold(node, np.maximum(-low, high), y.zero_point)):
         requant = Requant(int(node.multiplier[c]), int(node.shift[c]))
         place = f"{where}: output channel {c}"
         _verify_requant(place, requant)
@@ -152,6 +152,18 @@ def _verify_conv_width(where: str, node: QConv | QConvTranspose, x: QTensor, y: 
             raise QuantizeError(f"{place}: accumulator up to {bound}, int32 ends at {INT32_LIMIT - 1}; "
                                 "split the layer or widen the channel's weight scale")
         _verify_result(place, requant, bound, node.rounding, y.zero_point)
+
+
+def _widths_hold(node: QConv | QConvTranspose, bound: np.ndarray, zero_point: int) -> np.ndarray:
+    """bool (O,): channels that `_verify_requant`, int32 for `bound`, the greatest |accumulator|, and `_verify_result`
+    let pass."""
+    m, s = node.multiplier, node.shift
+    holds = (0 <= m) & (m < fixedpoint.MULTIPLIER_LIMIT) & (fixedpoint.SHIFT_MIN <= s) & (s <= fixedpoint.SHIFT_MAX)
+    holds &= bound < INT32_LIMIT
+    m, s, bound = (np.where(holds, each, 1) for each in (m, s, bound))  # of the others nothing overflows now
+    if node.rounding == "double":
+        holds &= bound << np.maximum(31 - s, 0) < INT32_LIMIT
+    return holds & ((bound * m >> s) + 1 + abs(zero_point) < INT32_LIMIT)
 
 
 def _verify_requant(where: str, requant: Requant) -> None:

@@ -74,7 +74,7 @@ def _add_conv(b: Builder, c: ConvCandidate) -> None:
     kind = "scale" if c.op in SCALES else "conv2d_transpose" if c.transposed else "conv2d" if c.layout else "dense"
     name = b.new_name(kind)
     scale = (c.requantize.y.scale, c.requantize.y.zero_point) if c.quantized else None
-    fields = _quantized_fields(b, c) if c.quantized else _float_fields(c)
+    fields = _quantized_fields(b, c, len(weight)) if c.quantized else _float_fields(c)
     if c.transposed:
         node = ConvTranspose2d(name, x, name, weight, stride=c.strides, padding=c.padding[:2], clip=c.clip, **fields)
     else:
@@ -99,11 +99,10 @@ def _dense_operand(b: Builder, c: ConvCandidate, weight: np.ndarray) -> tuple[st
     return b.read(c, c.x, shape, place.view), by_device
 
 
-def _quantized_fields(b: Builder, c: ConvCandidate) -> dict[str, object]:
-    outputs = (len(ohwi(c)),)
+def _quantized_fields(b: Builder, c: ConvCandidate, outputs: int) -> dict[str, object]:
     acc_scale = np.broadcast_to(np.asarray(c.requantize.acc_scale, np.float32).reshape(-1), outputs).copy()
     weight_scale = c.weight_scale
-    if weight_scale is None or weight_scale.size not in (1, outputs[0]):
+    if weight_scale is None or weight_scale.size not in (1, outputs):
         weight_scale = acc_scale / np.float32(c.x_scale.scale)
     return {
         "bias": None if c.bias is None else c.bias.astype(np.int32), "acc_scale": acc_scale,

@@ -30,7 +30,7 @@ from .candidate import (
     UpsampleCandidate,
     ViewCandidate,
 )
-from .weights import channels, is_multiplier_form, ohwi
+from .weights import channels, is_multiplier_form, magnitudes
 
 Constraint = Callable[[Any, Target], Union[str, None]]
 
@@ -272,8 +272,7 @@ def encodable_scale(c: ConvCandidate | AddCandidate | ConcatCandidate, target: T
 def sums_fit(c: ConvCandidate, target: Target) -> str | None:
     """The int32 sums of a quantized layer cannot overflow, whatever its input, nor can their scaled values."""
     zero_point = c.x_scale.zero_point
-    weight = ohwi(c).reshape(channels(c)[1], -1)
-    sums = np.abs(weight.astype(np.int64)).sum(axis=1) * max(127 - zero_point, 128 + zero_point)
+    sums = magnitudes(c) * max(127 - zero_point, 128 + zero_point)
     if c.bias is not None:
         sums = sums + np.abs(c.bias)
     if sums.max() >= 2 ** 31:

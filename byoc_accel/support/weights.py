@@ -33,3 +33,10 @@ def ohwi(c: ConvCandidate) -> np.ndarray:
     if is_multiplier_form(c):
         weight = weight.transpose(0, 3, 1, 2).reshape(-1, *weight.shape[1:3])[..., None]
     return np.ascontiguousarray(weight)
+
+
+def magnitudes(c: ConvCandidate) -> np.ndarray:
+    """int64 (O,): the sum of |weight| of every output channel of a supported quantized candidate."""
+    weight, layout = (ohwi(c), "OHWI") if is_multiplier_form(c) else (c.weight, c.kernel_layout)
+    axes = tuple(i for i, axis in enumerate(layout) if axis != "O")
+    return np.abs(weight.astype(np.int16 if weight.itemsize == 1 else np.int64)).sum(axis=axes, dtype=np.int64)
