@@ -5,6 +5,7 @@ counts. Formulas of single instructions: docs/ISA.md, "Timing".
 """
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
 from ..quantize.qregion import QTensor
@@ -76,7 +77,8 @@ def tiles(step: ConvStep, operands: Operands, target: Target) -> list[int]:
     else:
         spanned = min(step.conv.groups, -(-target.array_columns * step.conv.groups // out))
         runs, run = kernel_y * kernel_x, depth * spanned
-    return runs * [min(target.array_rows, run - start) for start in range(0, run, target.array_rows)]
+    full, rest = divmod(run, target.array_rows)
+    return runs * ([target.array_rows] * full + [rest] * (rest > 0))
 
 
 def array_cycles(step: Step, operands: Operands, blocks: Blocks, target: Target) -> int:
@@ -84,10 +86,11 @@ def array_cycles(step: Step, operands: Operands, blocks: Blocks, target: Target)
     _, width, channels = result_shape(step, operands.y)
     groups = -(-channels // target.array_columns)
     chunks = column_chunks(width, blocks.columns)
-    if isinstance(step, ConvStep) and not is_depthwise(step):
-        decode = [-(-rows // target.decoder_rows_per_cycle) + target.decoder_latency_cycles
-                  for rows in tiles(step, operands, target)]
-        return groups * sum(max(blocks.rows * chunk, cycles) for chunk in chunks for cycles in decode)
+    if isinstance(step, ConvStep) and not is_depthwise(step):  # hundreds of tiles, of two sizes
+        decode = [(-(-rows // target.decoder_rows_per_cycle) + target.decoder_latency_cycles, count)
+                  for rows, count in Counter(tiles(step, operands, target)).items()]
+        return groups * sum(max(blocks.rows * chunk, cycles) * count * times for chunk, times in Counter(chunks).items()
+                            for cycles, count in decode)
     if isinstance(step, ConvStep):
         kernel, stride, dilation = step.conv.weight.shape[1:3], step.conv.stride, step.conv.dilation
     elif isinstance(step, PoolStep) and step.pool.kind == "avg":
