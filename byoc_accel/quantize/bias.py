@@ -93,6 +93,8 @@ def steps(node: QConv | QConvTranspose, y: QTensor) -> np.ndarray:
 
 def _corrected(node: QConv | QConvTranspose, y: QTensor, layer: Sequence[float]) -> QConv | QConvTranspose:
     """Bias plus the correction, no further than the accumulator's int32 allows for any input."""
+    if not any(layer):
+        return node
     flat = np.abs(node.weight.astype(np.int64)).reshape(len(node.weight), -1)
     room = np.maximum(ACCUMULATOR_LIMIT - 255 * flat.sum(1), np.abs(node.bias.astype(np.int64)))
     step = steps(node, y)  # 0 for a channel whose every result is 0

@@ -92,9 +92,17 @@ def from_real(scale: float, where: str = "scale") -> Requant:
 
 def from_real_channels(scales: np.ndarray, where: str = "scale") -> tuple[np.ndarray, np.ndarray]:
     """`from_real` of each of the float64 (C,) scales: int64 (C,) multipliers and int64 (C,) shifts."""
-    requants = [from_real(s, f"{where} channel {c}") for c, s in enumerate(np.asarray(scales, np.float64))]
-    return (np.array([r.multiplier for r in requants], np.int64),
-            np.array([r.shift for r in requants], np.int64))
+    scales = np.asarray(scales, np.float64)
+    mantissa, exponent = np.frexp(scales)
+    with np.errstate(invalid="ignore"):
+        multiplier = np.floor(mantissa * MULTIPLIER_LIMIT + 0.5)
+    carry = multiplier == MULTIPLIER_LIMIT
+    multiplier, shift = np.where(carry, multiplier / 2, multiplier), 31 - exponent.astype(np.int64) - carry
+    tiny = scales < SCALE_UNDERFLOW
+    wrong = np.flatnonzero(~(np.isfinite(scales) & (scales > 0.0) & (tiny | (shift >= SHIFT_MIN))))
+    if wrong.size:
+        from_real(scales[wrong[0]], f"{where} channel {wrong[0]}")
+    return np.where(tiny, ZERO.multiplier, multiplier).astype(np.int64), np.where(tiny, ZERO.shift, shift)
 
 
 def real_value(requant: Requant) -> float:

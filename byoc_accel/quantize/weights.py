@@ -15,6 +15,7 @@ WEIGHT_MAX = 127  # symmetric: -127..127
 #: step of y anyway; a zero channel gets exactly this, so that its bias keeps 24 bits below y's step.
 RATIO_MIN = 2.0 ** -24
 ACCUMULATOR_LIMIT = (1 << 31) - 1
+CACHED_VALUES = 1 << 14
 WIDEN_ROUNDS = 40  # a factor of up to 2**20 each, 2 each for powers of two
 
 
@@ -47,7 +48,8 @@ def quantize_weights(where: str, weight: np.ndarray, bias: np.ndarray, x_scale: 
         if power_of_two:
             scale = np.array([fixedpoint.power_of_two(s, f"{where} weight scale") for s in scale])
         for _ in range(WIDEN_ROUNDS):
-            excess = _reach(flat, bias, scale, x_scale) / ACCUMULATOR_LIMIT
+            q = _quantize(flat, scale)
+            excess = _reach(q, bias, scale, x_scale) / ACCUMULATOR_LIMIT
             if (excess <= 1.0).all():
                 break
             factor = 2.0 if power_of_two else np.clip(excess, 1.0 + 2.0 ** -10, 2.0 ** 20)
@@ -56,22 +58,27 @@ def quantize_weights(where: str, weight: np.ndarray, bias: np.ndarray, x_scale: 
             c = int(np.argmax(excess))
             raise QuantizeError(f"{where}: output channel {c}: no weight scale keeps bias {bias[c]} and "
                                 f"{flat.shape[1]} products in int32; leave the layer to the host")
-        q = _quantize(flat, scale)
         q_bias = fixedpoint.round_half_away(bias / (x_scale * scale))
     if flat.any() and not q.any():
         largest = float(np.abs(flat).max())
         warnings.warn(f"{where}: all weights become 0: at most {largest:.3g}, they change no result by a step of "
                       f"{y_scale:.3g}; check the model or the calibration inputs", PrecisionWarning, stacklevel=2)
-    return QuantizedWeights(q.astype(np.int8).reshape(weight.shape), q_bias.astype(np.int32), scale)
+    return QuantizedWeights(q.reshape(weight.shape), q_bias.astype(np.int32), scale)
 
 
 def _quantize(flat: np.ndarray, scale: np.ndarray) -> np.ndarray:
-    return np.clip(fixedpoint.round_half_away(flat / scale[:, None]), -WEIGHT_MAX, WEIGHT_MAX)
+    """int8 of flat's shape, made a few channels at a time: what lies between stays in the processor's cache."""
+    q = np.empty(flat.shape, np.int8)
+    step = max(1, CACHED_VALUES // flat.shape[1])
+    for first in range(0, len(flat), step):
+        some = slice(first, first + step)
+        q[some] = np.clip(fixedpoint.round_half_away(flat[some] / scale[some, None]), -WEIGHT_MAX, WEIGHT_MAX)
+    return q
 
 
-def _reach(flat: np.ndarray, bias: np.ndarray, scale: np.ndarray, x_scale: float) -> np.ndarray:
-    """float64 (O,): 255 * sum |weight| + |bias|, the bias rounded up."""
-    return 255.0 * np.abs(_quantize(flat, scale)).sum(1) + np.ceil(np.abs(bias) / (x_scale * scale))
+def _reach(q: np.ndarray, bias: np.ndarray, scale: np.ndarray, x_scale: float) -> np.ndarray:
+    """float64 (O,): 255 * sum |weight| + |bias|, the bias rounded up; `q` int8 (O, ...) without -128."""
+    return 255.0 * np.abs(q).sum(1, dtype=np.int64) + np.ceil(np.abs(bias) / (x_scale * scale))
 
 
 def magnitude(weight: np.ndarray, bias: np.ndarray, x_reach: float) -> float:
