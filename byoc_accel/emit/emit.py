@@ -8,6 +8,7 @@ from ..quantize.qregion import QTensor
 from ..schedule.geometry import input_spans, is_depthwise
 from ..schedule.plan import ChainStep, ConvStep, Plan, PoolStep, Step, StepPlan, result_shape
 from ..target import Target
+from .builder import Draft
 from .chain import emit_chain
 from .context import Context
 from .conv import emit_conv
@@ -24,13 +25,18 @@ def emit(plan: Plan, target: Target, codec: str = "auto") -> Program:
     """
     if codec not in CODEC_CHOICES:
         raise ProgramError(f"{plan.name}: codec {codec!r} is unknown; use one of {', '.join(CODEC_CHOICES)}")
+    code, layers = _assemble(plan, encode_weights(draft(plan, target), target, codec))
+    return Program(plan.name, code, plan.buffers, plan.ports, layers, target.digest)
+
+
+def draft(plan: Plan, target: Target) -> tuple[Draft, ...]:
+    """The instructions of `plan`, whose weights are still to be encoded."""
     ctx = Context(plan, target)
     for index, step in enumerate(plan.steps):
         ctx.builder.layer = index
         _emit_step(ctx, step)
     ctx.builder.control("halt")
-    code, layers = _assemble(plan, encode_weights(ctx.builder.finish(), target, codec))
-    return Program(plan.name, code, plan.buffers, plan.ports, layers, target.digest)
+    return ctx.builder.finish()
 
 
 def _emit_step(ctx: Context, plan: StepPlan) -> None:

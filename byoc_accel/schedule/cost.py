@@ -138,6 +138,17 @@ def load_cycles(step: Step, operands: Operands, blocks: Blocks, target: Target) 
     return cycles
 
 
+def input_cycles(layout: Layout, target: Target) -> int:
+    """Cycles of dma_in for a network's input as a whole."""
+    width_bytes = target.dma_bytes_per_cycle
+    if layout.strips is not None:
+        return layout.strips.count * layout.height * -(-layout.strips.columns * layout.channels // width_bytes)
+    row = layout.width * layout.channels
+    if layout.border[1] or layout.border[3]:
+        return layout.height * -(-row // width_bytes)
+    return -(-layout.height * row // width_bytes)
+
+
 def store_cycles(step: Step, operands: Operands, blocks: Blocks, target: Target) -> int:
     """Cycles of dma_out for one block."""
     return result_moves(step, operands, blocks, target) if operands.y_outside else 0

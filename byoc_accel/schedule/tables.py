@@ -8,13 +8,12 @@ from ..target import Target
 from .alloc import Request
 from .chain import inner_layouts, read_layout
 from .chain_cost import BYTES_PER_CYCLE, ChainCost
-from .cost import Operands, step_cycles
+from .cost import Operands, input_cycles, step_cycles
 from .geometry import block_input_rows, cut, first_cut, layouts
 from .plan import Blocks, ChainStep, Layout, Step, Strips, result_shape, step_inputs
 from .ramp import first_layer
 from .steps import Steps, lifetimes
 from .strips import possible, strips
-from .timeline import load_rows
 
 BORDER_ROW = "@border_row"
 
@@ -128,8 +127,7 @@ class Tables:
         step, chosen = self.steps.steps[index], self.cuts[index]
         if index or step.x not in self.inputs or self.is_external(step.x) or chosen.blocks.heights:
             return chosen.cycles
-        layout = self.layouts[step.x]
-        return chosen.cycles + load_rows(layout, layout.height, self.target)
+        return chosen.cycles + input_cycles(self.layouts[step.x], self.target)
 
     def residents(self, index: int) -> list[str]:
         """Root tensors that occupy SRAM during a step."""

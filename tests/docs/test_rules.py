@@ -20,6 +20,7 @@ STAGES = (
     ("quantize",),
     ("schedule",),
     ("emit",),
+    ("timing",),
     ("container",),
     ("sim", "sim_result", "runtime", "support"),
     ("report",),

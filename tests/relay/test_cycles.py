@@ -1,4 +1,4 @@
-"""Cost model and simulator on the MLPerf Tiny models: every layer alone, and the whole networks."""
+"""Cost model and simulator on the MLPerf Tiny models: every layer alone, whole networks, every layer inside them."""
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -11,9 +11,10 @@ from byoc_accel.quantize.prune import prune
 from byoc_accel.quantize.qregion import QRegion
 from byoc_accel.quantize.quantize import quantize
 from byoc_accel.schedule.plan import step_inputs
+from byoc_accel.schedule.schedule import schedule
 from byoc_accel.schedule.steps import make_steps
 from tests import qregions as q
-from tests.schedule.test_timeline import PART, REFERENCE, WIDTHS, check, compare
+from tests.timing.test_timeline import LAYER_CYCLES, PART, REFERENCE, WIDTHS, check, compare_plan
 
 pytestmark = pytest.mark.relay
 pytest.importorskip("tvm.relay", reason="TVM with Relay is not installed")
@@ -44,5 +45,8 @@ def test_cost_model_agrees_with_the_simulator(shared: Path, name: str) -> None:
     for layer in layers(region):
         check(layer)
     for width in WIDTHS:
-        estimate, cycles = compare(region, replace(REFERENCE, fetch_bytes_per_cycle=width))
-        assert abs(estimate - cycles) <= PART * cycles, (width, estimate, cycles)
+        target = replace(REFERENCE, fetch_bytes_per_cycle=width)
+        estimates, cycles = compare_plan(schedule(region, target), target)
+        assert abs(sum(estimates) - sum(cycles)) <= PART * sum(cycles), (width, sum(estimates), sum(cycles))
+        for step, estimate, real in zip(make_steps(region).steps, estimates, cycles):
+            assert abs(estimate - real) <= max(PART * real, LAYER_CYCLES), (width, step.name, estimate, real)
