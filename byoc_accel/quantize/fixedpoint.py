@@ -153,13 +153,13 @@ def round_half_away(x: np.ndarray) -> np.ndarray:
 
 
 def quantize_real(x: np.ndarray, scale: float, zero_point: int) -> np.ndarray:
-    """float32 reals -> int8: clamp(round(x / scale) + zero_point), halves away from zero.
+    """float32 reals -> int8: clamp(round(x * (1 / scale)) + zero_point), halves away from zero.
 
-    The quotient is a float32. This is what the host glue does at a float input. Infinities saturate; x must
-    not hold NaN.
+    Reciprocal and quotient are float32, as in the code that TVM makes of qnn.quantize. This is what the host glue does
+    at a float input. Infinities saturate; x must not hold NaN.
     """
     with np.errstate(over="ignore", under="ignore"):  # the clamp gives overflow and underflow their meaning
-        quotient = np.asarray(x, np.float32) / np.float32(scale)
+        quotient = np.asarray(x, np.float32) * (np.float32(1.0) / np.float32(scale))
     bounded = np.clip(quotient.astype(np.float64), -1024.0, 1024.0)
     return np.clip(round_half_away(bounded) + zero_point, INT8_MIN, INT8_MAX).astype(np.int8)
 

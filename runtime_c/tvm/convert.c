@@ -34,11 +34,11 @@ static float scale_of(const wia_port_t *port)
     return (float)scale;
 }
 
-/* clamp(round(x / scale) + zero_point): the quotient in float32, halves away from zero, NaN -> 127. Beyond +-512
- * the result is a clamp whatever the zero point; below, adding a half is exact in binary64. */
-static int8_t quantize(float x, float scale, int32_t zero_point)
+/* clamp(round(x * (1 / scale)) + zero_point): reciprocal and quotient in float32, halves away from zero, NaN -> 127.
+ * Beyond +-512 the result is a clamp whatever the zero point; below, adding a half is exact in binary64. */
+static int8_t quantize(float x, float reciprocal, int32_t zero_point)
 {
-    float quotient = x / scale;
+    float quotient = x * reciprocal;
     int32_t q;
 
     if (quotient != quotient)
@@ -54,6 +54,7 @@ static int8_t quantize(float x, float scale, int32_t zero_point)
 static void row_to_device(const wia_port_t *port, float scale, const uint8_t *host, int8_t *device, size_t count,
                           size_t stride)
 {
+    float reciprocal = 1.0f / scale;
     size_t i;
 
     if (port->host_dtype == WIA_DTYPE_INT8) {
@@ -65,7 +66,7 @@ static void row_to_device(const wia_port_t *port, float scale, const uint8_t *ho
         float x;
 
         memcpy(&x, host + 4u * i, sizeof x);
-        device[i * stride] = quantize(x, scale, port->zero_point);
+        device[i * stride] = quantize(x, reciprocal, port->zero_point);
     }
 }
 

@@ -21,6 +21,7 @@ from byoc_accel.relay.host import TARGET
 from byoc_accel.relay.report import PartitionReport
 
 from .nodes import Case, cases, with_constants
+from .qdq import quantized
 
 HOST_RTOL, HOST_ATOL = 1e-3, 1e-6  # of the ONNX backend tests
 STEPS = 2  # int8 steps of the expected result that an offloaded float layer may be off
@@ -63,6 +64,36 @@ def measure(variable: bool = False) -> list[Row]:
     return _after_partition(found, {n: known[n] for n in known if n in passing}, results)
 
 
+def measure_int8() -> list[Row]:
+    """Every test that `quantized` has a form of; `host` says that TVM's own FakeQuantizationToInteger and build take
+    it. What is offloaded of these must give the same bytes."""
+    logging.getLogger("te_compiler").setLevel(logging.ERROR)
+    found = [q for q in map(quantized, cases()) if q is not None]
+    inputs = {c.name: c.inputs for c in found}
+    modules = {c.name: m for c in found if (m := imported(c)) is not None}
+    host = run_all({n: i for n, m in modules.items() if (i := _integer(m)) is not None}, inputs)
+    parts = {n: ba.partition(modules[n], name=n) for n in host}
+    results = run_all({n: module for n, (module, report) in parts.items() if report.regions}, inputs)
+    return [_int8_row(c, parts[c.name][1], host[c.name], results.get(c.name)) if c.name in host
+            else Row(c.name, c.op, False) for c in found]
+
+
+def _integer(module: tvm.IRModule) -> tvm.IRModule | None:
+    """TVM's own integer graph; None when its pass fails."""
+    try:
+        folded = relay.transform.FoldConstant()(module)
+        return relay.transform.InferType()(relay.transform.FakeQuantizationToInteger()(folded))
+    except Exception:
+        return None
+
+
+def _int8_row(case: Case, report: PartitionReport, host: Outputs, found: Outputs | None) -> Row:
+    if not report.regions:
+        return Row(case.name, case.op, True, reason=_reason(report), equal=True)
+    equal = found is not None and all(a.dtype == b.dtype and np.array_equal(a, b) for a, b in zip(found, host))
+    return Row(case.name, case.op, True, len(report.regions), equal=equal)
+
+
 def _after_partition(found: Sequence[Case], modules: Mapping[str, tvm.IRModule],
                      results: Mapping[str, Outputs]) -> list[Row]:
     parts: dict[str, tuple[tvm.IRModule, PartitionReport]] = {}
@@ -78,16 +109,19 @@ def _after_partition(found: Sequence[Case], modules: Mapping[str, tvm.IRModule],
 
 def _row(case: Case, report: PartitionReport, host: Outputs, found: Outputs | None) -> Row:
     if not report.regions:
-        left = [r for r in report.ops if not r.region]
-        named = [r.reason for r in left if r.op not in VIEWS] or [r.reason for r in left]
-        reason = named[0] if named else "nothing is left of it at run time"
-        return Row(case.name, case.op, True, reason=reason, equal=True)  # nothing but host ops is left
+        return Row(case.name, case.op, True, reason=_reason(report), equal=True)  # nothing but host ops is left
     if found is None:
         return Row(case.name, case.op, True, len(report.regions), steps=float("inf"), equal=False)
     equal = all(a.dtype == b.dtype and np.array_equal(a, b) for a, b in zip(found, host))
     integer = all(region.mode == "exact" for region in report.quantization)
     steps = None if integer else max(_steps(a, b) for a, b in zip(found, case.outputs))
     return Row(case.name, case.op, True, len(report.regions), steps, equal=equal)
+
+
+def _reason(report: PartitionReport) -> str:
+    left = [r for r in report.ops if not r.region]
+    named = [r.reason for r in left if r.op not in VIEWS] or [r.reason for r in left]
+    return named[0] if named else "nothing is left of it at run time"
 
 
 def _steps(found: np.ndarray, expected: np.ndarray) -> float:

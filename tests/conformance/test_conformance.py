@@ -15,10 +15,10 @@ from tests.conformance.nodes import WEIGHTED  # noqa: E402
 
 @pytest.fixture(scope="module")
 def rows() -> dict[str, list[Row]]:
-    return {"constant": measure.measure(), "variable": measure.measure(variable=True)}
+    return {"constant": measure.measure(), "variable": measure.measure(variable=True), "int8": measure.measure_int8()}
 
 
-@pytest.mark.parametrize("kind", ["constant", "variable"])
+@pytest.mark.parametrize("kind", ["constant", "variable", "int8"])
 def test_what_the_host_passes_passes_after_partitioning(kind: str, rows: dict[str, list[Row]]) -> None:
     wrong = [row for row in rows[kind] if row.host and not row.passes]
     assert not wrong and sum(row.host for row in rows[kind]) > 30
@@ -31,5 +31,5 @@ def test_weights_at_run_time_stay_on_the_host(rows: dict[str, list[Row]]) -> Non
 
 
 def test_table_is_current(root: Path, rows: dict[str, list[Row]]) -> None:
-    expected = table.document(rows["constant"], rows["variable"])
+    expected = table.document(**rows)
     assert (root / table.PATH).read_text(encoding="utf-8") == expected, f"run {table.GENERATOR}"

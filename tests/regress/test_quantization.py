@@ -207,6 +207,21 @@ def test_quantize_at_a_boundary_saturates() -> None:
     compare(run(part, {"x": values}), run(mod, {"x": values}))
 
 
+@pytest.mark.parametrize("scale", [34 / 255, 0.1, 1 / 127.5])
+def test_halves_at_a_float_input(scale: float) -> None:
+    """TVM's code multiplies by the reciprocal of the scale; a division gives another byte for up to one in twelve of
+    these values, halves of a step and their neighbours. Images of whole numbers are full of them."""
+    halves = ((np.arange(-100, 100) + 0.5) * np.float64(np.float32(scale))).astype("float32")
+    values = np.stack([halves, np.nextafter(halves, np.float32(9)), np.nextafter(halves, np.float32(-9))])
+    x = float_input(1, 3, 200, 1)
+    stored = relay.qnn.op.quantize(x, const(scale, "float32"), const(3, "int32"), out_dtype="int8")
+    mod = module(relay.nn.max_pool2d(stored, (1, 1), layout="NHWC"))
+    inputs = {"x": values.reshape(1, 3, 200, 1)}
+    part, report = ba.partition(mod)
+    assert not host_ops(report)
+    np.testing.assert_array_equal(run(part, inputs)[0], run(mod, inputs)[0])
+
+
 @pytest.mark.case("B28")
 @pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
 def test_scales_of_another_axis_are_never_taken_for_channels(layout: str) -> None:

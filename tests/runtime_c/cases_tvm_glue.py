@@ -30,7 +30,7 @@ def glue(c_folder: Path) -> Library:
 def quantize(x: np.ndarray, scale: float, zero_point: int) -> np.ndarray:
     """qnn.quantize: float32 quotient, halves away from zero, NaN -> 127."""
     with np.errstate(all="ignore"):
-        quotient = (x.astype(np.float32) / np.float32(scale)).astype(np.float64)
+        quotient = (x.astype(np.float32) * (np.float32(1) / np.float32(scale))).astype(np.float64)
     rounded = np.trunc(np.clip(np.nan_to_num(quotient, nan=1e9, posinf=1e9, neginf=-1e9), -1e9, 1e9)
                        + np.copysign(0.5, quotient))
     return np.where(np.isnan(quotient), 127, np.clip(rounded + zero_point, -128, 127)).astype(np.int8)

@@ -1,7 +1,7 @@
 """A graph -> its supported layers: matches that may be offloaded, and a reason for every other node."""
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ...support.candidate import ANCHORS, AddCandidate, Candidate, UnaryCandidate, Value
@@ -9,12 +9,15 @@ from ...support.ops import unsupported
 from ...target import Target
 from ..ir.constants import ConstantEvaluator
 from ..ir.graph import Graph
-from ..patterns import BY_ANCHOR, CLUSTER, FUSED_ONLY, Match, Matcher
+from ..patterns import BY_ANCHOR, CLUSTER, FUSED_ONLY, PATTERNS, Match, Matcher
 from ..prepare.integer import refusal
 from .elementwise import Cluster, find_clusters
 from .extract import candidate as extract
 from .extractor import ONLY_WITH_LAYER, Extractor
 from .tables import find_tables
+
+#: Ops of the anchors among the layers, but for sums of two tensors.
+_LAYERS = frozenset(op for p in PATTERNS if p.name in ("conv", "conv_transpose", "dense", "pool") for op in p.anchors)
 
 
 @dataclass(frozen=True)
@@ -111,12 +114,28 @@ def _first_supported(matcher: Matcher, extractor: Extractor, anchor: int, taken:
 
 
 def _fake_quantized(graph: Graph, match: Match, candidate: Candidate) -> str | None:
-    """Float layers between dequantize and quantize stand for integer ones; quantizing them again changes results."""
-    between = any(graph.nodes[i].op == "qnn.dequantize" for i in _operands(graph, match)) and any(
-        graph.nodes[u].op == "qnn.quantize" for u in graph.uses[match.result])
-    if not between or not isinstance(candidate, ANCHORS):
+    """Float layers between dequantize and quantize stand for integer ones, also with elementwise ops between;
+    quantizing them again changes results."""
+    if not isinstance(candidate, ANCHORS) or not (
+            _leads(_operands(graph, match), "qnn.dequantize", graph, lambda i: graph.nodes[i].inputs)
+            and _leads(graph.uses[match.result], "qnn.quantize", graph, lambda i: graph.uses[i])):
         return None
     return f"it stands between dequantize and quantize, so that it is no float layer: {refusal(graph, match.anchor)}"
+
+
+def _leads(start: Iterable[int], goal: str, graph: Graph, following: Callable[[int], Iterable[int]]) -> bool:
+    """Whether one of the nodes from `start` on, past everything that is no layer with a sum, is a `goal`."""
+    seen: set[int] = set()
+    stack = list(start)
+    while stack:
+        index = stack.pop()
+        node = graph.nodes[index]
+        if node.op == goal and not node.constant:
+            return True
+        if index not in seen and not node.constant and not node.op.startswith("qnn.") and node.op not in _LAYERS:
+            seen.add(index)
+            stack.extend(following(index))
+    return False
 
 
 def _no_pattern(extractor: Extractor, index: int) -> str:

@@ -20,8 +20,9 @@ from . import fq2i_rules  # noqa: F401  (registers rules with TVM)
 _MATRIX = ("nn.conv2d", "nn.conv2d_transpose", "nn.dense", "nn.matmul", "nn.batch_matmul")
 _SUMS = (*_MATRIX, "nn.conv1d", "add", "subtract", "multiply", "concatenate", "nn.avg_pool2d", "nn.global_avg_pool2d",
          "nn.adaptive_avg_pool2d", "mean")
+_MAXIMA = ("nn.max_pool2d", "nn.global_max_pool2d")
 _MOVES = ("reshape", "transpose", "squeeze", "expand_dims", "nn.batch_flatten", "nn.pad", "nn.relu", "clip",
-          "nn.max_pool2d", "nn.global_max_pool2d", "strided_slice")
+          *_MAXIMA, "strided_slice")
 #: Ops on sums with scales per channel that leave every element in its place, or at least every channel in its axis.
 _SAME_PLACE = ("nn.bias_add", "add", "subtract", "nn.relu", "clip", "maximum", "minimum", "qnn.quantize")
 _WITH_CHANNELS = ("nn.max_pool2d", "nn.avg_pool2d", "nn.global_avg_pool2d", "add")
@@ -64,7 +65,7 @@ def _fake_quantized(graph: Graph) -> bool:
     sources, real = _sources(graph), set()
     for node in graph.nodes:
         reads = any(i in real for i in node.inputs)
-        if reads and node.op in _SUMS and (node.op not in _JOINS or len(sources[node.index]) > 1):
+        if reads and node.op in (*_SUMS, *_MAXIMA) and (node.op not in _JOINS or len(sources[node.index]) > 1):
             return True
         if not node.constant and (node.op == "qnn.dequantize" or (reads and node.op in (*_MOVES, "tuple"))):
             real.add(node.index)

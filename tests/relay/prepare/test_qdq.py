@@ -213,7 +213,7 @@ def test_what_the_pass_would_compute_wrongly(case: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("zero_point, offloaded", [(128, True), (120, False)])
 def test_unsigned_weights(zero_point: int, offloaded: bool, tmp_path: Path) -> None:
-    net = Net(11, "uint8")
+    net = Net(11, "int8")
     x = net.float_input((1, 8, 8, 8))
     weight, scales = net.weight((8, 8, 3, 3), 0, "uint8", zero_point)
     y = net.quantized(net.node("Conv", [x, weight, net.bias(x, scales, 8)]), 0.05, 3)
@@ -317,3 +317,47 @@ def test_vector_scales_of_a_dense_without_units() -> None:
     assert not host_ops(report)
     expected = run(relay.transform.FakeQuantizationToInteger()(stated), inputs)[0]
     np.testing.assert_array_equal(run(part, inputs)[0], expected)
+
+
+EQUAL, DIFFERENT = ((0.03, 5), (0.03, 5), (0.03, 5)), ((0.03, 5), (0.05, -9), (0.04, 2))
+
+
+@pytest.mark.parametrize("dtype,axis,scales", [("int8", 1, EQUAL), ("uint8", 1, DIFFERENT), ("int8", 2, DIFFERENT),
+                                               ("uint8", -1, EQUAL)])
+def test_concat(dtype: str, axis: int, scales: tuple[tuple[float, int], ...], tmp_path: Path) -> None:
+    """Of two layers, one of which something else reads too, and a layer behind; C = H = W."""
+    net = Net(9, dtype)
+    x = net.float_input((1, 6, 6, 6))
+    a, b = (net.conv(x, (6, 6), pads=[1, 1, 1, 1], scale=s, shift=z) for s, z in scales[:2])
+    joined = net.quantized(net.node("Concat", [a, b], axis=axis), *scales[2])
+    y = net.conv(joined, (12 if axis == 1 else 6, 5), (1, 1))
+    report = check(net, [y, net.conv(a, (6, 4), (1, 1))], tmp_path, steps=4)
+    assert not host_ops(report) and len(report.regions) == 1, report.to_text()
+
+
+def test_concat_at_the_ends(tmp_path: Path) -> None:
+    """Of a model input and a layer, the result an output in a scale of its own."""
+    net = Net(10, "uint8")
+    x = net.float_input((1, 6, 6, 6), 0.02, -7)
+    y = net.conv(x, (6, 6), pads=[1, 1, 1, 1], scale=0.05)
+    report = check(net, [net.quantized(net.node("Concat", [x, y, x], axis=1), 0.06, 3)], tmp_path, steps=1)
+    assert not host_ops(report) and len(report.regions) == 1, report.to_text()
+
+
+def test_max_pool_alone(tmp_path: Path) -> None:
+    net = Net(11, "int8")
+    pool = net.node("MaxPool", [net.float_input((1, 4, 8, 8))], kernel_shape=[2, 2], strides=[2, 2])
+    report = check(net, [net.quantized(pool, 0.02, -7)], tmp_path, steps=0)
+    assert not host_ops(report) and len(report.regions) == 1, report.to_text()
+
+
+def test_a_layer_behind_an_elementwise_op_is_no_float_layer(tmp_path: Path) -> None:
+    """alpha is a factor in front of the product, for which there is no integer form: all of it stays float."""
+    net = Net(12, "int8")
+    weight, _ = net.weight((10, 12), None)
+    gemm = net.node("Gemm", [net.float_input((3, 12)), weight], transB=1, alpha=0.5)
+    model = load(net, [net.quantized(net.node("Relu", [gemm]), 0.01, -128)], tmp_path)
+    part, report = ba.partition(model.module, model.params)
+    inputs = arrays(model)
+    np.testing.assert_array_equal(run(part, inputs)[0], run(model.module, inputs)[0])
+    assert not report.regions and "between dequantize and quantize" in reason(report, "nn.dense")
