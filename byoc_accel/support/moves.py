@@ -10,7 +10,7 @@ import numpy as np
 from ..region.region import INT8, Concat, Conv2d, Pad, Upsample
 from . import view as views
 from .builder import Builder
-from .candidate import Candidate, ConcatCandidate, PadCandidate, UpsampleCandidate, Value
+from .candidate import Candidate, ConcatCandidate, PadCandidate, Scale, UpsampleCandidate, Value
 from .view import Shape4
 from .wishes import PERMS, device_shape
 
@@ -30,11 +30,12 @@ def add_concat(b: Builder, c: ConcatCandidate) -> None:
     """Along the device axis that is host axis `c.axis` in the operands' common order of axes."""
     form = next((f for f in _forms(b, c) if _lies(b, c, f)), None) or next(_forms(b, c))
     xs = [b.read(c, v, shape, views.from_perm(shape, form.perm)) for v, shape in zip(c.xs, form.shapes)]
-    for x, value, scale in zip(xs, c.xs, c.x_scales):
-        b.expect_scale(c, value, x, scale)
+    scale = (c.y_scale.scale, c.y_scale.zero_point) if c.quantized else b.scale_of(b.lead(c.xs).tensor)
+    scales = c.x_scales or (() if scale is None else (Scale(*scale),) * len(xs))  # stored integers: copied as they are
+    for x, value, expected in zip(xs, c.xs, scales):
+        b.expect_scale(c, value, x, expected)
     y_shape = views.resized(form.shapes[0], [form.axis], [sum(shape[form.axis] for shape in form.shapes)])
     name = b.new_name("concat")
-    scale = (c.y_scale.scale, c.y_scale.zero_point) if c.quantized else None
     b.emit(c, Concat(name, tuple(xs), name, form.axis, b.rounding(c, c.rounding)), b.result(name, y_shape, scale),
            views.from_perm(y_shape, form.perm))
 

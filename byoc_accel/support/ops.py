@@ -27,7 +27,7 @@ QUANTIZED = (rules.result_int8, rules.symmetric_weights, rules.constant_scales, 
 ADD = (rules.equal_shapes, rules.addressable, rules.clip_bounds)
 QUANTIZED_ADD = (rules.constant_scales, rules.requantize_arithmetic, rules.encodable_scale)
 TRANSPOSED = (rules.transposed_form, *CONV)
-CONCAT = (rules.concat_axis, rules.addressable)
+CONCAT = (rules.static_shapes, rules.supported_dtypes, rules.concat_axis, rules.addressable)
 PAD = (rules.static_shapes, rules.supported_dtypes, rules.pad_form, rules.addressable)
 UPSAMPLE = (rules.static_shapes, rules.supported_dtypes, rules.upsample_form, rules.addressable)
 POOL = (rules.static_shapes, rules.supported_dtypes, rules.known_layout, rules.kernel_size, rules.pool_window,
@@ -46,8 +46,8 @@ TABLE: dict[str, tuple[rules.Constraint, ...]] = {
     "convolution": FLOAT + CONV, "dense": FLOAT + DENSE, "transposed convolution": FLOAT + TRANSPOSED,
     "quantized convolution": INT8 + CONV + QUANTIZED, "quantized dense": INT8 + DENSE + QUANTIZED,
     "quantized transposed convolution": INT8 + TRANSPOSED + QUANTIZED, "add": FLOAT + ADD,
-    "quantized add": INT8 + ADD + QUANTIZED_ADD, "concatenation": FLOAT + CONCAT + (rules.like_ranges,),
-    "quantized concatenation": INT8 + CONCAT + QUANTIZED_ADD, "padding": PAD, "upsampling": UPSAMPLE,
+    "quantized add": INT8 + ADD + QUANTIZED_ADD, "concatenation": CONCAT + (rules.like_ranges,),
+    "quantized concatenation": INT8 + CONCAT[2:] + QUANTIZED_ADD, "padding": PAD, "upsampling": UPSAMPLE,
     "pooling": POOL, "elementwise": UNARY, "PReLU": FLOAT + PRELU,
     "arithmetic of two computed tensors": (rules.only_sums,),
     "arithmetic with a constant": (rules.constant_per_channel,), "reshape and transpose": VIEW,

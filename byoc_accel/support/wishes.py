@@ -109,7 +109,8 @@ def _asked(c: Candidate, y: Wish) -> list[tuple[Value, Wish]]:
     if isinstance(c, AddCandidate):
         return [(x, Wish(y.shape, y.view, _pair(s))) for x, s in ((c.x1, c.x1_scale), (c.x2, c.x2_scale))]
     if isinstance(c, ConcatCandidate):
-        scales = [_pair(s) for s in c.x_scales] or [None] * len(c.xs)
+        common = y.scale if c.y.dtype == "int8" else None
+        scales = [_pair(s) for s in c.x_scales] or [common] * len(c.xs)
         return [(x, replace(_like(y, c.y, x), scale=s)) for x, s in zip(c.xs, scales)]
     if isinstance(c, MOVES):
         return [(c.x, _like(y, c.y, c.x))]

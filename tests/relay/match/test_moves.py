@@ -110,12 +110,22 @@ class TestConcat:
         assert kinds(check_region(module(relay.nn.relu(relay.concatenate(parts, 1))))) == [
             "Conv2d", "Conv2d", "Concat", "Unary"]
 
+    @pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
+    def test_stored_integers_are_copied(self, layout: str) -> None:
+        """`concatenate` of int8 tensors of one scale: layers, and an input that has it from the reader behind."""
+        rng = np.random.default_rng(0)
+        x, side = int8_input(*shaped(layout, 1, 4, 4, 4)), int8_input(*shaped(layout, 1, 4, 4, 4), name="side")
+        a = qconv2d(x, 4, (1, 1), rng, in_channels=4, layout=layout, zp=(3, -7), scales=(0.05, 0.1))
+        joined = relay.concatenate(relay.Tuple([side, a]), layout.index("C"))
+        y = qconv2d(joined, 4, (1, 1), rng, in_channels=8, layout=layout, zp=(-7, 4), scales=(0.1, 0.1))
+        assert kinds(check_region(module(y, x, side))) == ["Conv2d", "Concat", "Conv2d"]
+
     def test_alone_it_stays_on_the_host(self) -> None:
         a, b = float_input(1, 4, name="a"), float_input(1, 3, name="b")
         _, report = ba.partition(module(relay.concatenate(relay.Tuple([a, b]), 1), a, b))
         assert host_ops(report) == ["concatenate"]
 
-    @pytest.mark.parametrize("form", ["constant operand", "split", "read twice", "other scale"])
+    @pytest.mark.parametrize("form", ["constant operand", "split", "read twice", "other scale", "stored"])
     def test_what_stays_on_the_host_is_right(self, form: str) -> None:
         rng = np.random.default_rng(0)
         x = int8_input(1, 4, 4, 4)
@@ -125,6 +135,8 @@ class TestConcat:
         y = {"constant operand": lambda: qconcat([a, zeros], [(0.1, -7), (0.2, 0)], (0.1, -7), 3),
              "split": lambda: relay.concatenate(relay.split(a, 2, 3), 2),
              "read twice": lambda: relay.Tuple([relay.concatenate(pair, 1), relay.stack(pair, 0)]),
+             "stored": lambda: relay.concatenate(relay.Tuple(
+                 [a, qconv2d(x, 4, (1, 1), rng, in_channels=4, zp=(3, -6), scales=(0.05, 0.2))]), 3),
              "other scale": lambda: qconcat([a, x], [(0.3, -7), (0.2, 0)], (0.1, -7), 3)}[form]()
         report = check_library(module(y))
         assert len(report.regions) >= 1
