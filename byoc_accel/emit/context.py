@@ -112,6 +112,15 @@ class Context:
         base, access = self.stage_access(stage, block)
         return Operand(base - row * width * channels, width * channels, channels, block.stage_register, access)
 
+    def channels(self, plan: StepPlan, name: str, first: int, block: Block) -> Operand:
+        """Result or residual of a block of channels from `first` on, which a staging buffer holds alone."""
+        stage, size = plan.stage(name), plan.blocks.channels
+        if stage is None:
+            return self.result(plan, name, 0, block, 0)
+        _, width, _ = result_shape(plan.step, self.tensors[plan.step.y])
+        base, access = self.stage_access(stage, block)
+        return Operand(base - first, width * size, size, 0, access)
+
     def stage_access(self, stage: Stage, block: Block) -> tuple[int, Access]:
         """Address of a block's staging buffer without the block's register, and the bytes it really is."""
         start = stage.address + block.offset_bytes

@@ -14,7 +14,7 @@ from .array import Area, Taps, Window, convolve, depthwise, tile_work
 from .channels import Channels, reach, simplify
 from .context import Block, Context, Operand
 from .loops import IFM, OFM, RESIDUAL, SINK, Turn, blocks_in_loop, check_sinks
-from .moves import load_input, load_stage, load_strips, store_stage, tight
+from .moves import load_channels, load_input, load_stage, load_strips, store_channels, store_stage, tight
 from .post import Grid, Tail, post, set_channels, set_grid, set_tail
 
 GROUPS_AT_ONCE = 16  # whose parameters are looked for together; more leave the processor's cache
@@ -44,6 +44,9 @@ def emit_conv(ctx: Context, plan: StepPlan) -> None:
     if plan.blocks.heights:
         _written_out(ctx, plan, step, groups)
         return
+    if plan.blocks.channels:
+        _by_channels(ctx, plan, step, groups)
+        return
     if plan.blocks.count == 1:
         turn = Turn(Block(), looped=False)
         _load(ctx, plan, step, turn)
@@ -70,6 +73,34 @@ def _written_out(ctx: Context, plan: StepPlan, step: ConvStep, groups: list[Grou
             area = Area(first, x, rows, min(plan.blocks.columns, width - x))
             channel_groups(ctx, step, groups, ifm, ofm, tail_of(ctx, step, None), area, strips)
         first += rows
+
+
+def _by_channels(ctx: Context, plan: StepPlan, step: ConvStep, groups: list[Group]) -> None:
+    """Blocks of some channels of the result one after another; the residual of the next one is loaded ahead."""
+    size, spacing, count = plan.blocks.channels, plan.stage_spacing_bytes, plan.blocks.count
+    height, width, _ = result_shape(step, ctx.tensors[step.y])
+    staged = step.residual if step.residual is not None and plan.stage(step.residual) is not None else None
+
+    def load(number: int) -> None:
+        if staged is not None and number < count:
+            load_channels(ctx, plan, staged, number * size, size, Block(number % 2 * spacing))
+
+    ifm = ctx.source(plan, step.x, 0, 0, Block(), 0)
+    if spacing:
+        load(0)
+    for number in range(count):
+        load(number + bool(spacing))
+        block, first = Block(number % 2 * spacing), number * size
+        ofm = ctx.channels(plan, step.y, first, block)
+        residual = None if step.residual is None else ctx.channels(plan, step.residual, first, block)
+        chosen = [group for group in groups if first <= group.first < first + size]
+        channel_groups(ctx, step, chosen, ifm, ofm, tail_of(ctx, step, residual), Area(0, 0, height, width),
+                       strips_of(ctx, plan, step.x))
+        if plan.stage(step.y) is not None:
+            store_channels(ctx, plan, ctx.places[step.y], first, size, block)
+            for name, sink in plan.stores:
+                place = Place(tight(ctx.places[name].layout), sink.offset, sink.buffer)
+                store_channels(ctx, plan, place, first, size, block)
 
 
 def _loop(ctx: Context, plan: StepPlan, step: ConvStep, groups: list[Group]) -> None:

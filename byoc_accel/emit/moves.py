@@ -89,6 +89,32 @@ def store_stage(ctx: Context, plan: StepPlan, place: Place, first: int, rows: in
                     **_scatter(rows, width, channels, place.row_bytes(part), place.position_bytes(part)))
 
 
+def load_channels(ctx: Context, plan: StepPlan, name: str, first: int, size: int, block: Block) -> None:
+    """Fill a staging buffer with channels [first, first + size) of a whole tensor."""
+    place, stage = ctx.places[name], plan.stage(name)
+    assert stage is not None and place.buffer is not None
+    address, access = ctx.stage_access(stage, block)
+    ctx.builder.add("load", "dma_in", (ctx.place_access(name),), (access,), binding=place.buffer, sram_address=address,
+                    external_offset=place.start(None, 0) + first, **_slice(place.layout, size))
+
+
+def store_channels(ctx: Context, plan: StepPlan, place: Place, first: int, size: int, block: Block) -> None:
+    """Copy a block of channels of the result from its staging buffer to channel `first` of external `place`."""
+    stage = plan.stage(plan.step.y)
+    assert stage is not None and place.buffer is not None
+    address, source = ctx.stage_access(stage, block)
+    access = Access(place.buffer, place.address, place.address + place.layout.bytes)
+    ctx.builder.add("store", "dma_out", (source,), (access,), binding=place.buffer, sram_address=address,
+                    external_offset=place.start(None, 0) + first, **_slice(place.layout, size))
+
+
+def _slice(layout: Layout, size: int) -> dict[str, int]:
+    """Fields of a transfer of `size` channels of every position, which lie alone in SRAM."""
+    return {"row_bytes": size, "rows": layout.width, "planes": layout.height, "external_row_stride": layout.channels,
+            "external_plane_stride": layout.pitch_bytes, "sram_row_stride": size,
+            "sram_plane_stride": size * layout.width}
+
+
 def _scatter(rows: int, width: int, channels: int, row_bytes: int, position_bytes: int) -> dict[str, int]:
     """Fields of a store from tight rows to rows whose positions lie `position_bytes` apart."""
     if position_bytes == channels:

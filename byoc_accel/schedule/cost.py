@@ -45,10 +45,11 @@ def step_cycles(step: Step, operands: Operands, blocks: Blocks, paired: bool, ta
     """
     array = array_cycles(step, operands, blocks, target)
     post = post_cycles(step, operands, blocks, target)
+    looped = blocks.count > 1 and isinstance(step, ConvStep) and not blocks.channels
+    if code_bytes >= 0 and blocks.channels:
+        code_bytes //= blocks.count
     fetch = (code_bytes if code_bytes >= 0 else program_bytes(step, operands, blocks, target)) // (
-        target.fetch_bytes_per_cycle)
-    if blocks.count > 1 and isinstance(step, ConvStep):
-        fetch += target.fetch_latency_cycles
+        target.fetch_bytes_per_cycle) + target.fetch_latency_cycles * looped
     load, store = load_cycles(step, operands, blocks, target), store_cycles(step, operands, blocks, target)
     compute = max(array, post, fetch)
     latency = target.dma_latency_cycles
@@ -60,6 +61,23 @@ def step_cycles(step: Step, operands: Operands, blocks: Blocks, paired: bool, ta
     if paired:
         return max(compute, load, store) * blocks.count + ends + around
     return (compute + ends) * blocks.count + around
+
+
+def channel_cuts(step: Step, operands: Operands, whole: Blocks, target: Target) -> set[Blocks]:
+    """Cuts of a convolution by channels of its result: possible where the accumulators hold all rows and the input is
+    in SRAM. No weight is fetched twice, and no row is loaded or computed twice."""
+    if not isinstance(step, ConvStep) or step.part is not None or operands.x_outside or whole.count > 1:
+        return set()
+    height, width, channels = result_shape(step, operands.y)
+    if whole.columns < width:
+        return set()
+    return {Blocks(height, channels // size, width, channels=size)
+            for size in range(target.array_columns, channels, target.array_columns) if channels % size == 0}
+
+
+def _block_channels(step: Step, operands: Operands, blocks: Blocks) -> int:
+    """Channels of one block of the result."""
+    return blocks.channels or result_shape(step, operands.y)[2]
 
 
 def column_chunks(width: int, columns: int) -> list[int]:
@@ -83,7 +101,7 @@ def tiles(step: ConvStep, operands: Operands, target: Target) -> list[int]:
 
 def array_cycles(step: Step, operands: Operands, blocks: Blocks, target: Target) -> int:
     """Passes of one block; a pass takes at least as long as the decoder takes for the next tile."""
-    _, width, channels = result_shape(step, operands.y)
+    width, channels = result_shape(step, operands.y)[1], _block_channels(step, operands, blocks)
     groups = -(-channels // target.array_columns)
     chunks = column_chunks(width, blocks.columns)
     if isinstance(step, ConvStep) and not is_depthwise(step):  # hundreds of tiles, of two sizes
@@ -103,7 +121,7 @@ def array_cycles(step: Step, operands: Operands, blocks: Blocks, target: Target)
 
 def post_cycles(step: Step, operands: Operands, blocks: Blocks, target: Target) -> int:
     """Reads of the post unit in one block."""
-    _, width, channels = result_shape(step, operands.y)
+    width, channels = result_shape(step, operands.y)[1], _block_channels(step, operands, blocks)
     reads = 1
     if isinstance(step, PoolStep) and step.pool.kind == "max":
         reads = step.pool.kernel[0] * step.pool.kernel[1]
@@ -116,9 +134,10 @@ def post_cycles(step: Step, operands: Operands, blocks: Blocks, target: Target) 
 
 def program_bytes(step: Step, operands: Operands, blocks: Blocks, target: Target) -> int:
     """Bytes of one block, weights as they are in the model."""
-    _, width, channels = result_shape(step, operands.y)
+    _, width, every = result_shape(step, operands.y)
+    channels = _block_channels(step, operands, blocks)
     groups = -(-channels // target.array_columns) * -(-width // blocks.columns)
-    weights = step.conv.weight.size if isinstance(step, ConvStep) else 0
+    weights = step.conv.weight.size * channels // every if isinstance(step, ConvStep) else 0
     return weights + groups * (GROUP_BYTES + CHANNEL_BYTES * min(channels, target.array_columns))
 
 
@@ -157,6 +176,8 @@ def store_cycles(step: Step, operands: Operands, blocks: Blocks, target: Target)
 def result_moves(step: Step, operands: Operands, blocks: Blocks, target: Target) -> int:
     """Cycles of a move of one block of the result, row by row where it has a border outside."""
     _, width, channels = result_shape(step, operands.y)
+    if blocks.channels:
+        return blocks.rows * width * -(-blocks.channels // target.dma_bytes_per_cycle)
     if not operands.y_bordered:
         return -(-blocks.rows * width * channels // target.dma_bytes_per_cycle)
     return blocks.rows * -(-width * channels // target.dma_bytes_per_cycle)

@@ -227,13 +227,15 @@ class Blocks:
     in column chunks of at most `columns` positions.
 
     heights: rows of each block instead, for a first layer whose blocks are written out one after another, so that
-    each is computed as soon as the rows of the input behind it are loaded; `rows` is then the largest.
+    each is computed as soon as the rows of the input behind it are loaded; `rows` is then the largest. channels: of
+    blocks that are written out, too, but have all rows and these channels of the result each; 0 if they have all.
     """
 
     rows: int
     count: int
     columns: int
     heights: tuple[int, ...] = ()
+    channels: int = 0
 
 
 @dataclass(frozen=True)

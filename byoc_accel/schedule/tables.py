@@ -8,7 +8,7 @@ from ..target import Target
 from .alloc import Request
 from .chain import inner_layouts, read_layout
 from .chain_cost import BYTES_PER_CYCLE, ChainCost
-from .cost import Operands, input_cycles, step_cycles
+from .cost import Operands, channel_cuts, input_cycles, step_cycles
 from .geometry import block_input_rows, cut, first_cut, layouts
 from .plan import Blocks, ChainStep, Layout, Step, Strips, result_shape, step_inputs
 from .ramp import first_layer
@@ -235,6 +235,7 @@ class Tables:
             return self._cut(step, operands, first, False, room)
         height = result_shape(step, operands.y)[0]
         choices = {cut(height, rows, first.columns) for rows in range(1, first.rows + 1)}
+        choices |= channel_cuts(step, operands, first, self.target)
         cuts = [self._cut(step, operands, blocks, paired, room) for blocks in choices
                 for paired in ((True, False) if blocks.count > 1 else (False,))]
         return min(cuts, key=lambda c: (c.excess_bytes, c.cycles, c.blocks.count, c.paired))
@@ -326,7 +327,7 @@ class Tables:
         for name, outside in ((getattr(step, "residual", None), operands.residual_outside),
                               (step.y, operands.y_outside)):
             if outside and name not in sizes:
-                sizes[name] = blocks.rows * width * channels
+                sizes[name] = blocks.rows * width * (blocks.channels or channels)
         return sizes
 
 

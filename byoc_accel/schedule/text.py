@@ -30,6 +30,8 @@ def _strips(strips: Strips | None) -> str:
 def _step(plan: StepPlan, places: dict[str, Place]) -> list[str]:
     step, blocks = plan.step, plan.blocks
     heights = "+".join(map(str, blocks.heights)) or f"{blocks.count} x {blocks.rows}"
+    if blocks.channels:
+        heights = f"{blocks.count} x {blocks.channels} channels of {blocks.rows}"
     kind = type(step).__name__.removesuffix("Step").lower()
     extras = [f"+ {part}" for part, present in (("add", getattr(step, "add", None)),
                                                 ("table", getattr(step, "table", None))) if present is not None]

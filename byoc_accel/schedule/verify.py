@@ -67,6 +67,11 @@ def _verify_blocks(step: StepPlan, y: QTensor, target: Target) -> None:
         rows = max(step.blocks.heights)
         if sum(step.blocks.heights) != height or len(step.blocks.heights) != count:
             raise ScheduleError(f"step {step.step.name!r}: blocks of {step.blocks.heights} rows do not cover {height}")
+    elif step.blocks.channels:
+        channels = result_shape(step.step, y)[2]
+        if rows != height or step.blocks.channels * count != channels:
+            raise ScheduleError(f"step {step.step.name!r}: {count} blocks of {step.blocks.channels} channels do not "
+                                f"cover {channels} channels of {height} rows")
     elif not (rows <= height <= rows * count and rows * (count - 1) < height and 1 <= columns <= width):
         raise ScheduleError(f"step {step.step.name!r}: {count} blocks of {rows} rows do not cover {height} rows")
     if uses_accumulators(step.step) and step.blocks.count > 1 and (
