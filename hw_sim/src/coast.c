@@ -70,10 +70,11 @@ static wia_tile_bounds_t raw_bounds(const wia_sim_t *sim, const wia_work_t *work
     uint32_t columns = work->fields.columns, group = sim->target.decoder_rows_per_cycle;
     uint32_t most = work->slices > 1u ? sim->target.array_rows : work->run_rows;
     wia_tile_bounds_t bounds = {.alike = true};
+    int32_t slack = wia_timing_items(sim, group_cycles(sim, most), group * columns, most * columns).slack;
 
     bounds.most_cycles = (uint16_t)group_cycles(sim, most);
     bounds.most_bytes = (uint16_t)(most * columns);
-    bounds.least_slack_bytes = (int16_t)wia_timing_items(sim, bounds.most_cycles, group * columns, most * columns).slack;
+    bounds.least_slack_bytes = (int16_t)(slack < INT16_MAX ? slack : INT16_MAX);
     return bounds;
 }
 

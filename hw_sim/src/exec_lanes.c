@@ -78,7 +78,7 @@ static void decode_again(wia_sim_t *sim, const uint8_t *bytes, const wia_ageo_t 
     wia_lanes_begin(&sim->lanes, wia_payload(bytes), work.fields.payload_bytes, work.fields.columns);
     for (run = 0; run < work.runs; run++)
         for (slice = 0; (uint64_t)slice * sim->target.array_rows < work.run_rows; slice++)
-            (void)wia_lanes_tile(&sim->lanes, wia_tile_rows(sim, &work, slice), sim->replay.values, sim->replay.words);
+            (void)wia_lanes_tile(&sim->lanes, wia_tile_rows(sim, &work, slice), NULL, sim->replay.words);
     (void)wia_lanes_end(&sim->lanes);
 }
 
@@ -135,7 +135,7 @@ static void fill_entry(wia_sim_t *sim, const wia_work_t *work, uint32_t number)
         for (slice = 0; (uint64_t)slice * sim->target.array_rows < work->run_rows; slice++, steps++) {
             uint32_t rows = wia_tile_rows(sim, work, slice);
 
-            decode_tile(sim, rows, keep ? values : sim->replay.values, words, steps);
+            decode_tile(sim, rows, keep ? values : NULL, words, steps);
             wia_timing_sum_up(&sim->target, steps, words);
             wia_tile_bounds(&entry->bounds, steps);
             words += steps->steps;
@@ -222,7 +222,7 @@ int wia_lanes_work_tile(wia_sim_t *sim, wia_work_t *work, wia_tile_t *tile)
         if (steps->passes && wia_arithmetic(sim))
             replay->next_values += (size_t)tile->rows * work->fields.columns;
     } else {
-        decode_tile(sim, tile->rows, replay->values, replay->words, &replay->steps);
+        decode_tile(sim, tile->rows, wia_arithmetic(sim) ? replay->values : NULL, replay->words, &replay->steps);
         if (wia_timed(sim))
             wia_timing_sum_up(&sim->target, &replay->steps, replay->words);
     }

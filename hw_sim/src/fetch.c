@@ -176,7 +176,8 @@ int64_t wia_fetch_take_items(wia_sim_t *sim, wia_sim_counters_t *counters, const
     }
     /* When the slots become free is known, as word i is consumed in cycle i or before (B(i + 1) >= before + i * width),
      * or else does not matter: they are free before a word could follow. */
-    if ((end != on_time || items->slack < (before != 0u ? (int32_t)before - (int32_t)width : 0)) && end > issues.first + (int64_t)fetch->slots)
+    if ((end != on_time || items->slack < (before != 0u ? (int32_t)before - (int32_t)width : 0)) &&
+        end > issues.first + (int64_t)fetch->slots)
         return WIA_FETCH_UNKNOWN;
     counters->bytes[WIA_SIM_BYTES_CONSUMED] += items->bytes;
     for (left = words; left != 0u;)
@@ -206,7 +207,7 @@ static bool in_time(const wia_sim_t *sim, const wia_fetch_train_t *train, uint32
            train->begin + (int64_t)(tile * train->period);
 }
 
-/* Every word into a slot that is free already is there when its tile begins, and has been issued when the first does. */
+/* Every word into a slot that is free already is there when its tile begins, and issued when the first one does. */
 static bool filled_in_time(wia_sim_t *sim, const wia_fetch_train_t *train)
 {
     const wia_fetch_t *fetch = &sim->timing.fetch;
@@ -231,8 +232,8 @@ static bool filled_in_time(wia_sim_t *sim, const wia_fetch_train_t *train)
 
 /* A tile frees a slot with word i at most late_cycles after cycle i of its decoding, and the word that comes into it is
  * issued at once. Of that, the first byte is slots - 1 words and a byte behind the last byte of word i, which is byte
- * i * width of the tile at the earliest: so many tiles later it is needed. As long as tiles take no fewer cycles than the
- * fetch needs for them, only the first words of a tile, which are needed first, may be late. */
+ * i * width of the tile at the earliest: so many tiles later it is needed. As long as tiles take no fewer cycles than
+ * the fetch needs for them, only the first words of a tile, which are needed first, may be late. */
 bool wia_fetch_keeps_up(const wia_sim_t *sim, const wia_fetch_train_t *train)
 {
     uint32_t width = sim->target.fetch_bytes_per_cycle, most = train->most_bytes;
@@ -270,8 +271,8 @@ static uint32_t without_last(const wia_sim_t *sim, const wia_fetch_train_t *trai
     return tiles;
 }
 
-/* What becomes of the slots and of next_issue when `tiles` tiles have taken each slot at least once: only the tiles that
- * freed them last matter. `keep`: slots that are free afterwards. */
+/* What becomes of the slots and of next_issue when `tiles` tiles have taken each slot at least once: only the tiles
+ * that freed them last matter. `keep`: slots that are free afterwards. */
 static void free_again(wia_sim_t *sim, const wia_fetch_train_t *train, uint32_t tiles, uint32_t keep)
 {
     wia_fetch_t *fetch = &sim->timing.fetch;

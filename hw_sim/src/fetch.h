@@ -68,8 +68,8 @@ typedef struct {
 /* Whether its tiles have their bytes in time once they had so for a while; `begin` and `tiles` do not matter. */
 bool wia_fetch_keeps_up(const wia_sim_t *sim, const wia_fetch_train_t *train);
 
-/* Take tiles of a train that wia_fetch_keeps_up with, if it is sure that each has its bytes when it begins; their number.
- * All of them if words are never late; else fewer, so that the others show when slots really become free. */
+/* Take tiles of a train that wia_fetch_keeps_up with, if it is sure that each has its bytes when it begins; their
+ * number. All of them if words are never late; else fewer, so that the others show when slots really become free. */
 uint32_t wia_fetch_take_train(wia_sim_t *sim, wia_sim_counters_t *counters, const wia_fetch_train_t *train);
 
 /* Words that the fetch unit asks for beyond the consumed ones, up to cycle `until`: they are dropped. */

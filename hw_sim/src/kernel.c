@@ -134,4 +134,4 @@ static void dwc(const wia_pass_t *pass)
     }
 }
 
-const wia_kernel_t wia_kernel_portable = {"portable", conv, dwc, wia_post_portable, NULL, NULL};
+const wia_kernel_t wia_kernel_portable = {"portable", conv, dwc, wia_post_portable, NULL, NULL, NULL};

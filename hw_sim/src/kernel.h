@@ -60,6 +60,8 @@ typedef struct {
     /* The same for all rows of a tile of WIA_KERNEL_TILE_COLUMNS columns at most and two rows a cycle: its groups, with
      * the words of each, words[0] added to. live_rows: row 0 in bit 31. 2 * columns bytes a row. */
     uint32_t (*lanes_tile)(struct wia_lanes *lanes, uint32_t rows, uint32_t live_rows, int8_t *values, uint16_t *words);
+    /* The same without values. */
+    uint32_t (*lanes_words)(struct wia_lanes *lanes, uint32_t rows, uint32_t live_rows, uint16_t *words);
 } wia_kernel_t;
 
 extern const wia_kernel_t wia_kernel_portable;

@@ -5,8 +5,8 @@
 
 enum { FIRST_ENTRY = 1, HAS_VALUES = 2 };
 
-/* Where the next ones go: both grow down. Timing reads tiles alone, so they lie apart from the values, of which there are
- * many more; when one part is full, the other takes both. */
+/* Where the next ones go: both grow down. Timing reads tiles alone, so they lie apart from the values, of which there
+ * are many more; when one part is full, the other takes both. */
 typedef struct {
     uint64_t tiles_at;  /* in the front part, behind the entries */
     uint64_t values_at; /* in the back part */

@@ -1,4 +1,4 @@
-/* lane_cache.h: decoded instructions of codec lanes in memory of the caller, for later iterations, runs and machines. */
+/* lane_cache.h: decoded instructions of codec lanes in memory of the caller, for later iterations, runs, machines. */
 #ifndef WIA_SIM_LANE_CACHE_H
 #define WIA_SIM_LANE_CACHE_H
 

@@ -90,11 +90,38 @@ static void build_table(wia_lanes_t *lanes, const uint8_t *payload)
     }
 }
 
+/* The same in other words. */
+static void build_brief(wia_lanes_t *lanes)
+{
+    wia_lanes_brief_t *brief = &lanes->brief;
+    uint32_t length, i;
+
+    memset(brief, 0, sizeof *brief);
+    for (length = WIA_LANES_CODE_BITS; length > 0u && lanes->limit[length] != 0u; length--)
+        brief->shortest = (uint8_t)length;
+    for (length = brief->shortest; length < WIA_LANES_CODE_BITS; length++) {
+        int32_t last = (int32_t)(lanes->limit[length] << (16 - WIA_LANES_CODE_BITS)) - 1 + INT16_MIN;
+
+        if (last < INT16_MAX)
+            brief->limit[brief->limits++] = (int16_t)last;
+    }
+    for (length = 1u; length <= WIA_LANES_CODE_BITS; length++)
+        brief->place[length] = (uint8_t)lanes->place[length];
+    for (i = 0; i < WIA_LANES_CLASSES; i++) {
+        uint32_t entry = lanes->sorted[i], bits = entry & 31u;
+
+        brief->entry[i] = (uint8_t)(bits % 16u | (bits == 16u ? WIA_LANES_BRIEF_LONG : 0u) |
+                                    ((entry >> 20 & 3u) != WIA_LANES_VALUE ? WIA_LANES_BRIEF_ZEROS : 0));
+    }
+}
+
 void wia_lanes_set_table(wia_lanes_t *lanes, const uint8_t *payload, int32_t centre, bool masks, bool fresh)
 {
     uint32_t count = lanes->array_columns * lanes->rows_per_cycle;
 
     build_table(lanes, payload);
+    if (lanes->kernel->lanes_words != NULL)
+        build_brief(lanes);
     lanes->centre = centre;
     lanes->masks = masks;
     memset(lanes->remembered, 0xff, sizeof lanes->remembered);
@@ -351,8 +378,24 @@ static uint32_t decode_rows(wia_lanes_t *lanes, uint32_t rows, uint32_t live, in
     return groups + (parity != 0u);
 }
 
+/* A kernel decodes the whole tile; WIA_LANES_NOT_YET if none can. */
+static uint32_t decode_at_once(wia_lanes_t *lanes, uint32_t rows, uint32_t live, int8_t *values, uint16_t *words)
+{
+    const wia_kernel_t *kernel = lanes->kernel;
+
+    if (lanes->columns > WIA_KERNEL_TILE_COLUMNS || lanes->rows_per_cycle != 2u ||
+        (size_t)(lanes->source.end - lanes->source.at) < 2u * rows * lanes->columns + WIA_KERNEL_WORDS)
+        return WIA_LANES_NOT_YET;
+    if (values == NULL && kernel->lanes_words != NULL)
+        return kernel->lanes_words(lanes, rows, live, words);
+    if (values != NULL && kernel->lanes_tile != NULL)
+        return kernel->lanes_tile(lanes, rows, live, values, words);
+    return WIA_LANES_NOT_YET;
+}
+
 uint32_t wia_lanes_tile(wia_lanes_t *lanes, uint32_t rows, int8_t *values, uint16_t *words)
 {
+    int8_t unused[WIA_KERNEL_LANES * WIA_KERNEL_COLUMNS];
     uint32_t asked = 0u, live, groups;
 
     if (lanes->first)
@@ -363,13 +406,9 @@ uint32_t wia_lanes_tile(wia_lanes_t *lanes, uint32_t rows, int8_t *values, uint1
     words[0] = (uint16_t)asked;
     if (live == 0u)
         return 0u;
-    if (lanes->kernel->lanes_tile != NULL && lanes->columns <= WIA_KERNEL_TILE_COLUMNS && lanes->rows_per_cycle == 2u &&
-        (size_t)(lanes->source.end - lanes->source.at) >= 2u * rows * lanes->columns + WIA_KERNEL_WORDS) {
-        groups = lanes->kernel->lanes_tile(lanes, rows, live, values, words);
-        if (groups != WIA_LANES_NOT_YET)
-            return groups;
-    }
-    return decode_rows(lanes, rows, live, values, words);
+    groups = decode_at_once(lanes, rows, live, values, words);
+    return groups != WIA_LANES_NOT_YET ? groups
+                                       : decode_rows(lanes, rows, live, values != NULL ? values : unused, words);
 }
 
 bool wia_lanes_end(wia_lanes_t *lanes)

@@ -37,6 +37,22 @@ typedef struct {
     bool exhausted;             /* more was asked for */
 } wia_lanes_source_t;
 
+/* The table for kernels that need no values, see lanes_words_avx2.c. */
+typedef struct {
+    uint8_t shortest;   /* length of the shortest code word */
+    uint8_t limits;
+    int16_t limit[WIA_LANES_CODE_BITS]; /* a code word is longer for each that the next 16 bits - 32768 are above */
+    uint8_t place[16];  /* by length: with a code word added, its place in `entry`, modulo 256 */
+    uint8_t entry[WIA_LANES_CLASSES];   /* WIA_LANES_BRIEF_* and length of the symbol modulo 16, as in `sorted` */
+} wia_lanes_brief_t;
+
+enum {
+    WIA_LANES_BRIEF_ZEROS_BIT = 5,      /* it is no value */
+    WIA_LANES_BRIEF_LONG_BIT = 7,       /* its length is 16 */
+    WIA_LANES_BRIEF_ZEROS = 1 << WIA_LANES_BRIEF_ZEROS_BIT,
+    WIA_LANES_BRIEF_LONG = 1 << WIA_LANES_BRIEF_LONG_BIT
+};
+
 struct wia_lanes {
     /* of the machine */
     const wia_kernel_t *kernel;
@@ -51,6 +67,7 @@ struct wia_lanes {
     uint32_t limit[WIA_LANES_CODE_BITS + 1]; /* the next bits are below it unless the code word is longer */
     uint32_t place[16];                      /* with a code word added, its place in `sorted`, modulo 2^32 */
     uint32_t sorted[WIA_LANES_CLASSES];      /* entries in the order of their code words */
+    wia_lanes_brief_t brief;
     uint32_t remembered[WIA_LANES_SLOTS];      /* row masks, row 0 in bit 31 */
 
     /* of the stretch */
@@ -107,16 +124,18 @@ bool wia_lanes_decode(wia_lanes_t *lanes, const uint8_t *payload, size_t bytes, 
 void wia_lanes_begin(wia_lanes_t *lanes, const uint8_t *payload, size_t bytes, uint32_t columns);
 
 /* Row groups of the next tile, which has `rows` rows; 0 if it has no pass. `values` gets its rows * columns weights
- * (nothing if there is no pass), `words` the 16-bit words asked for in each of its max(1, groups) steps. */
+ * (nothing if there is no pass; NULL: they are not asked for), `words` the 16-bit words asked for in each of its
+ * max(1, groups) steps. */
 uint32_t wia_lanes_tile(wia_lanes_t *lanes, uint32_t rows, int8_t *values, uint16_t *words);
 
 /* After the last tile. Result: the payload is one that an encoder can make. */
 bool wia_lanes_end(wia_lanes_t *lanes);
 
-/* wia_kernel_t.lanes_row and lanes_tile of the processors that have one. */
+/* wia_kernel_t.lanes_row, lanes_words and lanes_tile of the processors that have one. */
 #if defined(__x86_64__) || defined(__i386__)
 uint32_t wia_lanes_row_avx2(wia_lanes_t *lanes, uint32_t first, int8_t *values);
 uint32_t wia_lanes_row_avx512(wia_lanes_t *lanes, uint32_t first, int8_t *values);
+uint32_t wia_lanes_words_avx2(wia_lanes_t *lanes, uint32_t rows, uint32_t live_rows, uint16_t *words);
 uint32_t wia_lanes_tile_avx512(wia_lanes_t *lanes, uint32_t rows, uint32_t live_rows, int8_t *values, uint16_t *words);
 #endif
 

@@ -1,9 +1,9 @@
 /* laps.c: iterations of a loop that repeat in time, counted without stepping through them.
  *
  * When something happens depends on the executed instructions and on the clocks before, of which only differences
- * matter. A jump leaves the fetch unit empty. So if all clocks have moved by the same number of cycles from one jump of a
- * loop to the next, they will move so again, and every counter by what it grew. Clocks of units that the loop does not use
- * stand still. The core still executes each iteration, since addresses and results differ. */
+ * matter. A jump leaves the fetch unit empty. So if all clocks have moved by the same number of cycles from one jump of
+ * a loop to the next, they will move so again, and every counter by what it grew. Clocks of units that the loop does not
+ * use stand still. The core still executes each iteration, since addresses and results differ. */
 #include "laps.h"
 
 #include <string.h>

@@ -29,8 +29,9 @@ typedef struct {
     wia_sim_counters_t counters[WIA_LAP_LAYERS + 1]; /* of these layers, and outside of all */
 } wia_lap_t;
 
-/* The innermost loop jumps back to core.pc, with so many iterations to follow on the one that begins, and the events of
- * the one before have been counted. If it took as long as that before it in every respect, the next `remaining` ones will. */
+/* The innermost loop jumps back to core.pc, with so many iterations to follow on the one that begins, and the events
+ * of the one before have been counted. If it took as long as that before it in every respect, the next `remaining` ones
+ * will. */
 void wia_lap(wia_sim_t *sim, uint32_t remaining);
 
 #endif

@@ -152,6 +152,28 @@ def test_any_bits_decode_alike(columns: int, parities: int, rows: int, data: st.
             assert got is None or np.array_equal(got, expected.values)
 
 
+@pytest.mark.parametrize("columns, rows", [(16, 16), (9, 32), (3, 5)])
+@settings(max_examples=60)
+@given(seed=st.integers(0, 2**32 - 1))
+def test_any_bits_ask_for_the_same_words(columns: int, rows: int, seed: int) -> None:
+    """Of every kernel, also of those that decode no values in mode counts; two rows a cycle."""
+    rng = np.random.default_rng(seed)
+    target = replace(load_target("reference"), array_columns=columns, array_rows=rows, sram_port_bytes=64,
+                     decoder_rows_per_cycle=2, decoder_lane_bytes_per_cycle=int(rng.choice([2, 16])))
+    body = [inst("ageo", run_bytes=int(rng.integers(1, 90)), runs_x=int(rng.integers(1, 5)))]
+    for number in range(int(rng.integers(1, 5))):
+        lengths = code_lengths(rng.integers(0, 1 << rng.integers(1, 14), CLASSES))
+        table = Table(lengths, int(rng.integers(-128, 128)), bool(rng.integers(2)))
+        used, words = int(rng.integers(1, columns + 1)), int(rng.integers(0, 2000))
+        body += [wtab(table, number == 0 or bool(rng.integers(2))),
+                 inst("conv", columns=used, codec="lanes", payload=rng.bytes(4 * words))]
+    code = b"".join(map(encode, [*body, HALT]))
+    expected = sim.simulate(code, target, [], writable=[], trace=True, kernel="portable").total
+    for kernel in sim.kernels():
+        for mode in ("full", "counts"):
+            assert sim.simulate(code, target, [], writable=[], mode=mode, kernel=kernel).total == expected
+
+
 # ---- the cache ----
 
 def simulated(case: Case, target: Target, mode: str, runs: int) -> tuple[list[np.ndarray], sim.SimResult]:
