@@ -15,12 +15,13 @@ from setuptools.errors import BaseError
 
 CFFI_MODULES = ("hw_sim/build.py:ffibuilder", "runtime_c/build.py:ffibuilder")
 ARCHIVE_SOURCES = ("runtime_c/src/*.c", "runtime_c/hal/hal_sim.c", "runtime_c/tvm/*.c", "hw_sim/src/*.c")
-NOT_IN_ARCHIVE = ("hw_sim/src/main.c",)  # the stand-alone simulator program
+# The stand-alone simulator program, and what only makes counting faster, without which WIA_SIM_SMALL does.
+NOT_IN_ARCHIVE = ("hw_sim/src/main.c", "hw_sim/src/coast.c", "hw_sim/src/laps.c", "hw_sim/src/lanes_words_avx2.c")
 INCLUDE_DIRS = ("runtime_c/include", "runtime_c/src", "hw_sim/include", "hw_sim/src")
 # -g0: debug information would carry the paths of the build machine into every exported library. No unwind tables
 # (8 KiB of each): no exception passes through C. -Os: a library shall have at most 100 KB beside its programs.
-ARCHIVE_FLAGS = ("-std=gnu11", "-Os", "-g0", "-fPIC", "-fvisibility=hidden", "-ffunction-sections", "-fno-ident",
-                 "-fno-asynchronous-unwind-tables", "-fno-unwind-tables")
+ARCHIVE_FLAGS = ("-std=gnu11", "-DWIA_SIM_SMALL", "-Os", "-g0", "-fPIC", "-fvisibility=hidden", "-ffunction-sections",
+                 "-fno-ident", "-fno-asynchronous-unwind-tables", "-fno-unwind-tables")
 #: Optimised as one program: functions and tables of headers, of which every file has its own, are stored once (12 KB).
 #: GCC 9 or newer; others compile file by file.
 WHOLE = ("-flto", "-flto-partition=one", "-fmerge-all-constants")

@@ -70,6 +70,12 @@ extern const wia_kernel_t wia_kernel_avx2;
 extern const wia_kernel_t wia_kernel_avx512;
 #endif
 
+#ifdef WIA_SIM_SMALL /* without lanes_words_avx2.c */
+#define WIA_LANES_WORDS_AVX2 NULL
+#else
+#define WIA_LANES_WORDS_AVX2 wia_lanes_words_avx2
+#endif
+
 /* The versions of post. */
 void wia_post_portable(const wia_post_pass_t *pass);
 #if defined(__x86_64__) || defined(__i386__)

@@ -215,7 +215,7 @@ AVX2 static void dwc(const wia_pass_t *pass)
 }
 
 const wia_kernel_t wia_kernel_avx2 = {"avx2", conv, dwc, wia_post_avx2, wia_lanes_row_avx2, NULL,
-                                       wia_lanes_words_avx2};
+                                       WIA_LANES_WORDS_AVX2};
 
 #else
 typedef int wia_kernel_avx2_not_here; /* ISO C forbids an empty file */

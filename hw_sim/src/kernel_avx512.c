@@ -124,7 +124,7 @@ static void dwc(const wia_pass_t *pass)
 }
 
 const wia_kernel_t wia_kernel_avx512 = {"avx512", conv, dwc, wia_post_avx2, wia_lanes_row_avx512,
-                                        wia_lanes_tile_avx512, wia_lanes_words_avx2};
+                                        wia_lanes_tile_avx512, WIA_LANES_WORDS_AVX2};
 
 #else
 typedef int wia_kernel_avx512_not_here; /* ISO C forbids an empty file */
