@@ -22,13 +22,16 @@ import _networks as networks
 import numpy as np
 import tvm
 from _common import MODELS, Meter, cpu_seconds, host_build, in_child, options, peak_bytes, table, write_json
+from _stages import staged
 
 from byoc_accel.relay import partition
 from byoc_accel.relay.files.model_file import import_model
 from byoc_accel.relay.hook import build_module
 
 DEMO = Path(__file__).resolve().parents[1] / "byoc_accel" / "demo" / "mnist_cnn.onnx"
-RESNET = "resnet50_224"
+#: ResNet-50 for 224 x 224 pixels: float, quantized with one input, and made of QNN ops.
+RESNETS = {"resnet50_224": lambda: networks.resnet(50),
+           "resnet50_int8_224": lambda: networks.resnet_v1(networks.Int8(), 50, 224)}
 WIDTHS = (16, 32, 64)  # channels of ResNet-50's first stage: 2 to 25 million weights
 IMPORTS = 5
 
@@ -42,13 +45,11 @@ def model_files(chosen: list[str]) -> dict[str, Path]:
 
 
 def load(name: str, path: str) -> tuple[Any, Any, list[dict[str, np.ndarray]] | None]:
-    """Module, parameters and calibration inputs of a model file (path), or of ResNet-50 at a width (empty path)."""
-    if name == RESNET:
-        network = networks.resnet(50)
-        return network.module, network.params, [network.sample()]
+    """Module, parameters and calibration inputs of a model file (path), one of RESNETS or ResNet-50 at a width (no
+    path)."""
     if not path:
-        network = networks.resnet_v1(networks.Int8(), 50, 64, int(name))
-        return network.module, network.params, None
+        network = RESNETS[name]() if name in RESNETS else networks.resnet_v1(networks.Int8(), 50, 64, int(name))
+        return network.module, network.params, [network.sample()] if network.dtype == "float32" else None
     model = import_model(path)
     if path.endswith(".onnx"):
         rng = np.random.default_rng(0)
@@ -60,16 +61,18 @@ def load(name: str, path: str) -> tuple[Any, Any, list[dict[str, np.ndarray]] | 
 def child(kind: str, name: str, path: str) -> dict[str, Any]:
     """Times and peak memory of one build, "ours" or "tvm"."""
     module, params, calibration = load(name, path)
-    meter, before = Meter(), peak_bytes()
+    meter, stages, before = Meter(), Meter(), peak_bytes()
     out: dict[str, Any] = {"peak_bytes_before": before, "fp32_weight_bytes": 4 * _weights(module, params)}
     if kind == "tvm":
         meter.run("build", lambda: host_build(module, params))
     else:
-        part, report = meter.run("partition", lambda: partition(module, params, calibration=calibration, name=name))
-        library = meter.run("build", lambda: host_build(part))
+        with staged(stages):
+            part, report = meter.run("partition", lambda: partition(module, params, calibration=calibration, name=name))
+            library = meter.run("build", lambda: host_build(part))
         out.update(_exported(library), offloaded=report.macs_offloaded / report.macs if report.macs else 0.0,
                    host_ops=sum(not op.region for op in report.ops))
-    return {**out, "peak_bytes": peak_bytes(), "wall_s": sum(meter.wall_s.values()), "cpu_s": sum(meter.cpu_s.values())}
+    return {**out, "peak_bytes": peak_bytes(), "wall_s": sum(meter.wall_s.values()), "cpu_s": sum(meter.cpu_s.values()),
+            "steps_cpu_s": meter.cpu_s, "stages_cpu_s": stages.cpu_s}
 
 
 def _weights(module: Any, params: Any) -> int:
@@ -147,7 +150,7 @@ def main() -> None:
     if args.child:
         print(json.dumps(child(*args.child)))
         return
-    models = {**model_files(args.models), **({} if args.no_resnet else {RESNET: ""})}
+    models = {**model_files(args.models), **({} if args.no_resnet else dict.fromkeys(RESNETS, ""))}
     rows = [compare(name, str(path)) for name, path in models.items()]
     table([(r["model"], r["ours_wall_s"], r["tvm_wall_s"], r["wall_ratio"], r["ours_cpu_s"], r["tvm_cpu_s"],
             r["cpu_ratio"], r["ours_peak_bytes"] >> 20, r["tvm_peak_bytes"] >> 20, r["ours_program_bytes"],
@@ -155,6 +158,9 @@ def main() -> None:
             r["peak_over_tvm_to_fp32_weights"]) for r in rows],
           ("model", "ours s", "TVM s", "ratio", "ours cpu s", "TVM cpu s", "ratio", "peak MiB", "TVM MiB", "program B",
            "library B", "over program", "host ops", "peak over TVM / fp32"))
+    for row in rows:
+        parts = {**row["ours_steps_cpu_s"], **row["ours_stages_cpu_s"]}
+        print(f"{row['model']}, cpu s: " + ", ".join(f"{name} {taken:.2f}" for name, taken in parts.items()))
     grown = growth(tuple(args.widths))
     table([tuple(r.values()) for r in grown], ("ResNet-50 width", "program B", "cpu s", "wall s", "cpu s per MB"))
     imported, exported = import_seconds(), export_seconds(args.export_bytes)

@@ -12,8 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -32,12 +31,11 @@ from _common import (
     write_json,
 )
 from _layers import different_layers, different_outputs, random_input
+from _stages import staged
 
-from byoc_accel import compile as pipeline
 from byoc_accel.compile import compile_qregion, quantize_region
 from byoc_accel.quantize.qregion import QConv, QRegion
 from byoc_accel.relay import partition
-from byoc_accel.relay.regions import search as relay_search
 from byoc_accel.report import report_image, to_json
 from byoc_accel.sim import Machine
 
@@ -47,25 +45,6 @@ NETWORKS: dict[str, Callable[[int], networks.Network]] = {
     "resnet18": lambda size: networks.resnet(18, size),
     "resnet50": lambda size: networks.resnet(50, size),
     "resnet50_int8": lambda size: networks.resnet_v1(networks.Int8(), 50, size)}
-#: Where the stages are looked up, and what a report calls them.
-STAGES = {
-    "calibrate": (relay_search, "calibrate_and_quantize"), "quantize": (relay_search, "quantize"),
-    "quantize_again": (pipeline, "quantize"), "prune": (pipeline, "prune"), "schedule": (pipeline, "schedule"),
-    "emit": (pipeline, "emit"), "verify_program": (pipeline, "verify_program"), "pack": (pipeline, "pack"),
-    "verify_image": (pipeline, "verify_image")}
-
-
-@contextmanager
-def staged(meter: Meter) -> Iterator[None]:
-    """Let `meter` measure every stage of the compiler that is called inside."""
-    real = {name: getattr(*place) for name, place in STAGES.items()}
-    for name, (module, attribute) in STAGES.items():
-        setattr(module, attribute, lambda *a, _name=name, **k: meter.run(_name, lambda: real[_name](*a, **k)))
-    try:
-        yield
-    finally:
-        for name, (module, attribute) in STAGES.items():
-            setattr(module, attribute, real[name])
 
 
 def measure(name: str, size: int) -> dict[str, Any]:

@@ -51,6 +51,7 @@ def test_compile_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert 0 < row["library_overhead_bytes"] == row["ours_library_bytes"] - row["ours_program_bytes"]
     for key in ("cpu_ratio", "wall_ratio", "ours_peak_bytes", "tvm_peak_bytes", "ours_cpu_s", "tvm_cpu_s"):
         assert row[key] > 0
+    assert row["ours_stages_cpu_s"]["emit"] < row["ours_steps_cpu_s"]["partition"]
     assert found["growth"][0]["width"] == 8 and found["growth"][0]["cpu_s"] > 0
     assert found["import"]["cpu_s"] > 0 and found["export"]["library_bytes"] > 1_000_000
 
