@@ -5,7 +5,6 @@ counts. Formulas of single instructions: docs/ISA.md, "Timing".
 """
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 
 from ..quantize.qregion import QTensor
@@ -85,30 +84,39 @@ def column_chunks(width: int, columns: int) -> list[int]:
     return [min(columns, width - x) for x in range(0, width, columns)]
 
 
-def tiles(step: ConvStep, operands: Operands, target: Target) -> list[int]:
-    """Rows of every weight tile of one group of output channels, in order."""
+def pieces(total: int, most: int) -> list[tuple[int, int]]:
+    """(size, how many) of the pieces of at most `most` that `total` is cut into: full ones, then the rest."""
+    full, rest = divmod(total, most)
+    return [(size, count) for size, count in ((most, full), (rest, 1)) if size and count]
+
+
+def runs_of(step: ConvStep, operands: Operands, target: Target) -> tuple[int, int]:
+    """Contiguous runs that one group of output channels reads, and the bytes of each."""
     out, kernel_y, kernel_x, depth = step.conv.weight.shape
     if operands.strips is not None:
-        runs, run = 1, kernel_y * kernel_x * depth
-    elif step.conv.groups == 1 and step.conv.dilation[1] == 1:
-        runs, run = kernel_y, kernel_x * depth
-    else:
-        spanned = min(step.conv.groups, -(-target.array_columns * step.conv.groups // out))
-        runs, run = kernel_y * kernel_x, depth * spanned
-    full, rest = divmod(run, target.array_rows)
-    return runs * ([target.array_rows] * full + [rest] * (rest > 0))
+        return 1, kernel_y * kernel_x * depth
+    if step.conv.groups == 1 and step.conv.dilation[1] == 1:
+        return kernel_y, kernel_x * depth
+    spanned = min(step.conv.groups, -(-target.array_columns * step.conv.groups // out))
+    return kernel_y * kernel_x, depth * spanned
+
+
+def tiles(step: ConvStep, operands: Operands, target: Target) -> list[int]:
+    """Rows of every weight tile of one group of output channels, in order."""
+    runs, run = runs_of(step, operands, target)
+    return runs * [rows for rows, count in pieces(run, target.array_rows) for _ in range(count)]
 
 
 def array_cycles(step: Step, operands: Operands, blocks: Blocks, target: Target) -> int:
     """Passes of one block; a pass takes at least as long as the decoder takes for the next tile."""
     width, channels = result_shape(step, operands.y)[1], _block_channels(step, operands, blocks)
     groups = -(-channels // target.array_columns)
-    chunks = column_chunks(width, blocks.columns)
-    if isinstance(step, ConvStep) and not is_depthwise(step):  # hundreds of tiles, of two sizes
-        decode = [(-(-rows // target.decoder_rows_per_cycle) + target.decoder_latency_cycles, count)
-                  for rows, count in Counter(tiles(step, operands, target)).items()]
-        return groups * sum(max(blocks.rows * chunk, cycles) * count * times for chunk, times in Counter(chunks).items()
-                            for cycles, count in decode)
+    if isinstance(step, ConvStep) and not is_depthwise(step):
+        runs, run = runs_of(step, operands, target)
+        decode = [(-(-rows // target.decoder_rows_per_cycle) + target.decoder_latency_cycles, runs * count)
+                  for rows, count in pieces(run, target.array_rows)]
+        return groups * sum(max(blocks.rows * chunk, cycles) * times * count
+                            for chunk, times in pieces(width, blocks.columns) for cycles, count in decode)
     if isinstance(step, ConvStep):
         kernel, stride, dilation = step.conv.weight.shape[1:3], step.conv.stride, step.conv.dilation
     elif isinstance(step, PoolStep) and step.pool.kind == "avg":
@@ -116,7 +124,7 @@ def array_cycles(step: Step, operands: Operands, blocks: Blocks, target: Target)
     else:
         return 0
     return groups * sum(split_window(kernel, stride, dilation, (blocks.rows, chunk), target).cycles  # type: ignore[arg-type]
-                        for chunk in chunks)
+                        for chunk in column_chunks(width, blocks.columns))
 
 
 def post_cycles(step: Step, operands: Operands, blocks: Blocks, target: Target) -> int:
