@@ -270,17 +270,29 @@ def encodable_scale(c: ConvCandidate | AddCandidate | ConcatCandidate, target: T
 
 
 def sums_fit(c: ConvCandidate, target: Target) -> str | None:
-    """The int32 sums of a quantized layer cannot overflow, whatever its input, nor can their scaled values."""
+    """The int32 sums of a quantized layer cannot overflow, whatever its input, nor can their scaled values; nor what
+    TVM adds to round them where it only shifts."""
     zero_point = c.x_scale.zero_point
     sums = magnitudes(c) * max(127 - zero_point, 128 + zero_point)
     if c.bias is not None:
         sums = sums + np.abs(c.bias)
-    if sums.max() >= 2 ** 31:
-        return f"channel {int(sums.argmax())} can reach {int(sums.max()):,}"
-    scaled = sums * (np.asarray(c.requantize.acc_scale, np.float64).reshape(-1) / c.requantize.y.scale)
+    ratios = np.asarray(c.requantize.acc_scale, np.float64).reshape(-1) / c.requantize.y.scale
+    half = _added_half(ratios) if c.requantize.rounding == "upward" else 0
+    if sums.max() + half >= 2 ** 31:
+        return f"channel {int(sums.argmax())} can reach {int(sums.max()):,}{f' and {half:,} to round' if half else ''}"
+    scaled = sums * ratios
     if scaled.max() >= 2.0 ** 31 - 256:
         return f"channel {int(scaled.argmax())} can reach {scaled.max():.3g} times the scale of the result"
     return None
+
+
+def _added_half(ratios: np.ndarray) -> int:
+    """What TVM adds to an int32 sum, in int32, before it shifts it: only where one ratio, for all channels, has the
+    multiplier 2^30 (tir's q_multiply_shift)."""
+    mantissa, exponent = math.frexp(ratios[0])
+    multiplier = math.floor(mantissa * 2 ** 31 + 0.5)
+    exponent += multiplier == 2 ** 31
+    return 1 << -exponent if len(ratios) == 1 and multiplier in (2 ** 30, 2 ** 31) and exponent <= 0 else 0
 
 
 def bias_int32(c: ConvCandidate, target: Target) -> str | None:

@@ -274,13 +274,22 @@ class TestQuantizedForms:
         full = relay.qnn.op.dense(x, const(np.full((2, 4096), 127), "int8"), const(-128, "int32"), const(0, "int32"),
                                   const(0.1, "float32"), const(0.1, "float32"), 2, "int32")
 
-        def model(bias: int) -> tvm.IRModule:
+        def model(bias: int, scale: float = 12000.0, **attrs: object) -> tvm.IRModule:
             y = relay.nn.bias_add(full, const([0, bias], "int32"))
-            return module(relay.qnn.op.requantize(y, const(0.01, "float32"), const(0, "int32"),
-                                                  const(12000.0, "float32"), const(0, "int32"), out_dtype="int8"))
+            parameters = const(0.01, "float32"), const(0, "int32"), const(scale, "float32"), const(0, "int32")
+            return module(relay.qnn.op.requantize(y, *parameters, out_dtype="int8", **attrs))
 
-        check_region(model(2 ** 31 - 1 - 4096 * 127 * 255))
-        assert "can reach" in reason(ba.partition(model(2 ** 31 - 4096 * 127 * 255))[1], "qnn.dense")
+        most = 2 ** 31 - 1 - 4096 * 127 * 255
+        check_region(model(most))
+        assert "can reach" in reason(ba.partition(model(most + 1))[1], "qnn.dense")
+        shift = float(np.float32(0.01)) * 2 ** 24  # exact: TVM adds 2 ** 23 in int32, which wraps beyond that
+        highest = {"x": np.full((1, 4096), 127, np.int8)}
+        assert [y.tolist() for y in run(model(most - 2 ** 23, shift), highest)] == [[[8, 127]]]
+        assert [y.tolist() for y in run(model(most - 2 ** 23 + 1, shift), highest)] == [[[8, -128]]]
+        check_region(model(most - 2 ** 23, shift))
+        message = reason(ba.partition(model(most - 2 ** 23 + 1, shift))[1], "qnn.dense")
+        assert "can reach 2,139,095,040 and 8,388,608 to round" in message
+        check_region(model(most, shift, rounding="TONEAREST"))
 
     def test_a_build_for_another_target_changes_nothing(self) -> None:
         """TVM writes the target's choice of arithmetic into the attributes of the module that it builds."""
