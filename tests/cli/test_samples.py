@@ -40,12 +40,20 @@ def test_one_stacked_sample_stays_stacked() -> None:
     ({"x": np.ones((3, 1, 4), np.int8), "y": np.ones((2, 2))}, "different numbers of samples: x 3, y 2"),
     ({"x": np.ones((1, 4), np.int8)}, "f: holds 'x', the model's inputs are 'x' int8 [1, 4], 'y' float32 [2]"),
     ({"x": np.full((1, 4), 200), "y": np.ones(2)}, "x has values from 200 to 200, the model's input is int8"),
+    ({"x": np.full((1, 4), 128), "y": np.ones(2)}, "x has values from 128 to 128, the model's input is int8"),
+    ({"x": np.full((1, 4), -129), "y": np.ones(2)}, "x has values from -129 to -129, the model's input is int8"),
     ({"x": np.ones((1, 4)), "y": np.ones(2)}, "f: x is float64, the model's input is int8"),
 ])
 def test_unusable_arrays(arrays: dict[str, np.ndarray], message: str) -> None:
     with pytest.raises(ModelError) as error:
         split(arrays, TWO, "f")
     assert message in str(error.value)
+
+
+def test_integers_of_another_width_that_fit() -> None:
+    (sample,) = split({"x": np.array([[127, -128, 0, 5]]), "y": np.ones(2, np.int8)}, TWO, "f").inputs
+    assert sample["x"].dtype == np.int8 and sample["x"].tolist() == [[127, -128, 0, 5]]
+    assert sample["y"].dtype == np.float32 and sample["y"].tolist() == [1.0, 1.0]
 
 
 def test_float_values_beyond_the_type() -> None:

@@ -99,6 +99,8 @@ def test_corrections_of_other_layers_are_refused():
 
 def test_chance_is_not_corrected():
     assert mean_error(np.array([[0.3]])).tolist() == [0.0]
+    np.testing.assert_allclose(mean_error(np.array([[1.0, 0.1], [2.0, -0.1], [3.0, 0.0]])), [2 * (1 - 1 / 3 / 4), 0.0],
+                               rtol=1e-12)  # variance of the mean 1 / 3; a mean of 0
     rng = np.random.default_rng(0)
     noise = rng.normal(0, 1, (10, 4000))
     assert np.square(mean_error(noise)).mean() < 0.6 * np.square(noise.mean(0)).mean()

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from byoc_accel.errors import QuantizeError
-from byoc_accel.quantize.scales import coarser_steps, from_range
+from byoc_accel.quantize.scales import choose, coarser_steps, from_range
 from byoc_accel.quantize.tables import lookup_table
-from byoc_accel.region.region import Concat, Port, Region, Tensor, Unary
+from byoc_accel.region.region import Concat, Conv2d, Port, Region, Tensor, Unary
 
 
 def test_worked_examples():
@@ -33,6 +33,15 @@ def test_range_is_covered_and_zero_is_exact(a, b, power_of_two):
     assert (-128 - zero_point) * scale <= low + 0.51 * scale and (127 - zero_point) * scale >= high - 0.51 * scale
     if power_of_two:
         assert math.frexp(scale)[0] == 0.5
+
+
+@pytest.mark.parametrize("bounds, reach", [((-128.0, 127.0), 128.0), ((-64.0, 191.0), 191.0), ((-191.0, 64.0), 191.0)])
+def test_results_far_below_what_a_layer_can_reach(bounds, reach):
+    """Scale 1, zero points 0, -64 and 63: the least step of y is largest |x| times weights of 2 + 1 times 2^-29."""
+    weight = np.array([[2.0, -1.0], [0.5, 0.5]], np.float32).reshape(2, 1, 1, 2)
+    tensors, ports = zip(*((Tensor(n, (1, 1, 1, 2)), Port(n, (1, 1, 1, 2), "float32", (0, 1, 2, 3))) for n in "xy"))
+    region = Region("r", tensors, (Conv2d("c", "x", "y", weight),), ports[:1], ports[1:])
+    assert choose(region, {"x": bounds, "y": (0.0, 1e-12)}, False)["y"][0] == float(np.float32(3 * reach * 2.0 ** -29))
 
 
 def test_coarser_steps_of_concats_that_only_the_host_reads():

@@ -61,7 +61,9 @@ UP = UpsampleCandidate("s", "image.resize2d", value((1, 3, 3, 2)), value((1, 6, 
 PRELU = PreluCandidate("r", "nn.prelu", value((1, 4)), value((1, 4)), np.arange(4, dtype="float32"))
 TABLE = replace(UNARY, op="qnn.requantize", function="table", x=value((4,), "int8"), y=value((4,), "int8"),
                 table=np.arange(-128, 128).astype("int8"), y_scale=Scale(0.1, 3))
-GOOD = (PRELU, TABLE, TRANSPOSED, CONCAT, QCONCAT, PAD, UP, EDGE, CONV, QCONV, DENSE, ADD, QADD, POOL, UNARY, VIEW)
+LONGEST = replace(CONV, x=value((1, 65536, 6, 4)), y=value((1, 65534, 4, 8)))
+GOOD = (PRELU, TABLE, TRANSPOSED, CONCAT, QCONCAT, PAD, UP, EDGE, CONV, QCONV, DENSE, ADD, QADD, POOL, UNARY, VIEW,
+        LONGEST)
 
 
 def requantize(**changes: object) -> Candidate:
@@ -83,7 +85,7 @@ BROKEN = [
     (replace(CONV, groups=3), "4 to 8 channels in 3 groups"),
     (replace(CONV, groups=2), "2 groups"),
     (replace(CONV, clip=(1.0, 0.0)), "clip (1.0, 0.0)"),
-    (replace(CONV, x=value((1, 70000, 6, 4)), y=value((1, 69998, 4, 8))), "65536 positions"),
+    (replace(CONV, x=value((1, 65537, 6, 4)), y=value((1, 65535, 4, 8))), "65536 positions"),
     (replace(ADD, **dict.fromkeys(("x1", "x2", "y"), value((1 << 16, 1 << 15)))), "exceeds"),
     (replace(DENSE, x=value((2, 5))), "for operand (2, 5)"),
     (replace(DENSE, x=value((4,))), "operand (4,)"),
@@ -110,6 +112,8 @@ BROKEN = [
     (replace(QADD, rounding=None), "rounding of another kind"),
     (replace(QADD, compute_dtype="float32"), "compute_dtype float32"),
     (replace(POOL, x=value((1, 6, 6, 4), "int32"), y=value((1, 3, 3, 4), "int32")), "int32 in, int32 out"),
+    (replace(POOL, y=value((1, 3, 3, 4), "int8")), "float32 in, int8 out"),
+    (replace(CONCAT, y=value((1, 7), "int8")), "float32 and float32 in, int8 out"),
     (replace(POOL, dilation=(2, 1)), "dilation (2, 1)"),
     (replace(POOL, ceil_excess=True), "count_include_pad"),
     (replace(POOL, padding=(2, 0, 0, 0)), "in the padding entirely"),
