@@ -1,6 +1,6 @@
 """Simulation speed: every kernel, with and without arithmetic, beside a plain C loop and TVM's own int8 run.
 
-    python benchmarks/sim_speed.py [--json FILE] [--networks NAME ...]
+    python benchmarks/sim_speed.py [--json FILE] [--networks NAME ...] [--codec auto|raw|lanes]
 
 All on one thread and in one run, in processor time, the shortest of several. Full: results and cycles. Counts: the same
 cycles without arithmetic. Functional: results alone. "Prepare" decodes the weights of the program once, for any number
@@ -38,8 +38,9 @@ from _common import (  # noqa: E402
 )
 from tvm.contrib import graph_executor  # noqa: E402
 
-from byoc_accel.compile import compile_region  # noqa: E402
+from byoc_accel.compile import compile_stages  # noqa: E402
 from byoc_accel.emit.program import Program  # noqa: E402
+from byoc_accel.emit.weights import CODEC_CHOICES  # noqa: E402
 from byoc_accel.relay import partition  # noqa: E402
 from byoc_accel.sim import Machine, kernels  # noqa: E402
 from byoc_accel.target import Target  # noqa: E402
@@ -141,11 +142,11 @@ def simulated(program: Program, target: Target, data: np.ndarray) -> tuple[list[
     return rows, output
 
 
-def measure(name: str, conv: Any) -> list[dict[str, Any]]:
+def measure(name: str, conv: Any, codec: str) -> list[dict[str, Any]]:
     network = NETWORKS[name]()
     data = network.sample()["data"]
     (imported,) = regions_of(partition(network.module, name=name)[0])
-    image = compile_region(imported.region, imported.target, scale=imported.scale)
+    image = compile_stages(imported.region, imported.target, scale=imported.scale, codec=codec).image
     rows, output = simulated(image.program, imported.target, data)
     macs = sum(layer.macs for layer in image.program.layers)
     progress(f"{name}: plain C")
@@ -169,12 +170,13 @@ def main() -> None:
     parser = options(__doc__)
     parser.add_argument("--networks", nargs="+", choices=list(NETWORKS), default=list(DEFAULT), metavar="NAME",
                         help="only these; one or more of " + ", ".join(NETWORKS))
+    parser.add_argument("--codec", choices=CODEC_CHOICES, default="auto", help="of all weights; auto: what costs less")
     args = parser.parse_args()
     rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as folder:
         conv = plain_c(Path(folder))
         for name in args.networks:
-            found = measure(name, conv)
+            found = measure(name, conv, args.codec)
             rows += found
             table([(f"{r['network']}, {r['kernel']}, {r['mode']}",
                     *("-" if r[t] is None else r[t] * 1e3 for t in TIMES), r["gmac_per_s"], r["to_tvm"],

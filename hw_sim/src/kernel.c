@@ -34,6 +34,8 @@ const wia_kernel_t *wia_kernel_choose(int choice)
 #if defined(__x86_64__) || defined(__i386__)
     int avx2, avx512;
 
+    if (choice == WIA_SIM_KERNEL_PORTABLE)
+        return &wia_kernel_portable; /* without CPUID, which takes 20 us on virtual machines */
     vectors(&avx2, &avx512);
     if (avx512 && (choice == WIA_SIM_KERNEL_AUTO || choice == WIA_SIM_KERNEL_AVX512))
         return &wia_kernel_avx512;
