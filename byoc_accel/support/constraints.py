@@ -30,13 +30,12 @@ from .candidate import (
     UpsampleCandidate,
     ViewCandidate,
 )
-from .weights import channels, is_multiplier_form, magnitudes
+from .weights import MAX_KERNEL, channels, is_multiplier_form, magnitudes
 
 Constraint = Callable[[Any, Target], Union[str, None]]
 
 LAYOUTS = ("NHWC", "NCHW", "NWC", "NCW", "WC", "CW")
 KERNEL_LAYOUTS = ("OIHW", "IOHW", "HWIO", "HWOI", "OHWI", "OIW", "WIO", "WOI", "OWI")
-MAX_KERNEL = 256
 MAX_EXTENT = 65536
 MAX_WINDOW = 1 << 21
 MIN_RATIO = 2.0 ** -32
@@ -168,7 +167,8 @@ def group_channels(c: ConvCandidate, target: Target) -> str | None:
 
 
 def transposed_form(c: ConvCandidate, target: Target) -> str | None:
-    """A transposed convolution has one group, dilation 1 and two dimensions."""
+    """Groups and dilation of a transposed convolution become zeros in its constant weights, whose kernel then has at
+    most {kernel} rows and columns."""
     if c.groups != 1:
         return f"{c.groups} groups"
     return f"dilation {c.dilation}" if c.dilation != (1, 1) else None

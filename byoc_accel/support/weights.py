@@ -1,9 +1,13 @@
 """Weights from the host's layout to (O, KH, KW, I / groups)."""
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from .candidate import ConvCandidate
+
+MAX_KERNEL = 256
 
 
 def channels(c: ConvCandidate) -> tuple[int, int]:
@@ -33,6 +37,25 @@ def ohwi(c: ConvCandidate) -> np.ndarray:
     if is_multiplier_form(c):
         weight = weight.transpose(0, 3, 1, 2).reshape(-1, *weight.shape[1:3])[..., None]
     return np.ascontiguousarray(weight)
+
+
+def written_out(c: ConvCandidate) -> ConvCandidate:
+    """A transposed convolution with one group and dilation 1: zeros between groups and dilated taps stand in its
+    weight, where tiles of zeros cost nothing. As it is when it has no constant weight, or one of another shape."""
+    if c.weight is None or not (c.x.is_static and c.y.is_static) or (c.groups == 1 and c.dilation == (1, 1)):
+        return c
+    weight = c.weight.transpose([c.kernel_layout.index(axis) for axis in "IOHW"])
+    (inputs, outputs), (rows, columns, *kernel) = channels(c), weight.shape
+    if (rows, columns * c.groups) != (inputs, outputs) or rows % c.groups or min(c.dilation) < 1:
+        return c
+    extent = [(k - 1) * d + 1 for k, d in zip(kernel, c.dilation)]
+    if max(extent) > MAX_KERNEL:
+        return c
+    full = np.zeros((inputs, outputs, *extent), weight.dtype)
+    for group in range(c.groups):
+        mine = slice(group * rows // c.groups, (group + 1) * rows // c.groups)
+        full[mine, group * columns:(group + 1) * columns, ::c.dilation[0], ::c.dilation[1]] = weight[mine]
+    return replace(c, weight=full, kernel_layout="IOHW", groups=1, dilation=(1, 1))
 
 
 def magnitudes(c: ConvCandidate) -> np.ndarray:

@@ -22,6 +22,7 @@ from ...support.candidate import (
     Value,
     ViewCandidate,
 )
+from ...support.weights import written_out
 from ..ir.attributes import clamp_bounds, compute_dtype_of, padding_of, pair, rounding_of, spatial_size
 from ..patterns import Match, channel_axis, channel_vector, constant_on_the_left, per_channel_operand, scale_layout
 from .extract_moves import concat, pad, upsample
@@ -47,6 +48,8 @@ def conv(ex: Extractor, match: Match) -> Candidate:
         str(attrs.kernel_layout), ex.constant(node.inputs[1]), pair(attrs.strides, spatial),
         padding_of(attrs.padding, spatial), pair(attrs.dilation, spatial), int(attrs.groups),
         out_layout=str(attrs.out_layout))
+    if candidate.transposed:
+        candidate = written_out(candidate)
     return _with_tail(ex, match, _with_scales(ex, match, candidate))
 
 

@@ -13,12 +13,14 @@ from tvm import relay  # noqa: E402
 
 import byoc_accel.relay as ba  # noqa: E402
 from byoc_accel.quantize.quantize import quantize  # noqa: E402
-from byoc_accel.relay.importer import Imported  # noqa: E402
+from byoc_accel.relay.importer import Imported, import_function  # noqa: E402
 from tests.relay.models import (  # noqa: E402
     check_library,
     check_region,
+    compare,
     const,
     conv,
+    external_functions,
     float_input,
     host_ops,
     int8_input,
@@ -29,6 +31,7 @@ from tests.relay.models import (  # noqa: E402
     random_inputs,
     reason,
     run,
+    run_imported,
     shaped,
 )
 
@@ -304,9 +307,34 @@ class TestConvTranspose:
                                     const(7, "int32"), axis=1, out_dtype="int8")
         return relay.clip(y, -100, 110)
 
-    def test_groups_and_dilation_stay_on_the_host(self) -> None:
-        for outputs, attrs in ((2, {"groups": 2}), (4, {"dilation": (2, 2)})):
-            y = relay.nn.conv2d_transpose(float_input(1, 4, 4, 4), normal(4, outputs, 2, 2), channels=4,
-                                          kernel_size=(2, 2), **attrs)
-            _, report = ba.partition(module(y))
-            assert "one group, dilation 1" in reason(report, "nn.conv2d_transpose")
+    @pytest.mark.parametrize("layout,kernel_layout", [("NCHW", "IOHW"), ("NHWC", "HWOI")])
+    def test_groups(self, layout: str, kernel_layout: str) -> None:
+        """Two groups of 2 to 3 channels, and one for each channel; against TVM. test_qdq.py has the quantized form."""
+        for inputs, outputs, groups in ((4, 6, 2), (4, 4, 4)):
+            sizes = {"O": outputs // groups, "I": inputs, "H": 3, "W": 2}
+            y = relay.nn.conv2d_transpose(
+                float_input(*shaped(layout, 1, 4, 4, inputs)), normal(*(sizes[a] for a in kernel_layout)),
+                channels=outputs, kernel_size=(3, 2), strides=(2, 2), padding=(1, 0, 0, 1), data_layout=layout,
+                kernel_layout=kernel_layout, groups=groups)
+            assert kinds(check_region(module(y))) == ["ConvTranspose2d"]
+
+    def test_dilation(self) -> None:
+        """TVM's host cannot build it: every tap adds a shifted copy of the operand."""
+        x, w = float_input(1, 4, 4, 4), np.random.default_rng(0).normal(size=(4, 4, 2, 3)).astype("float32")
+        mod = module(relay.nn.conv2d_transpose(x, const(w), channels=4, kernel_size=(2, 3), strides=(2, 2),
+                                               padding=(1, 0), dilation=(3, 2)))
+        inputs = random_inputs(mod)
+        part, report = ba.partition(mod, calibration=[inputs])
+        expected = np.zeros((4, 2 * 3 + 3 + 1, 2 * 3 + 2 * 2 + 1))
+        for ky, kx in np.ndindex(2, 3):
+            tap = np.einsum("ihw,io->ohw", inputs["x"][0], w[..., ky, kx])
+            expected[:, 3 * ky:3 * ky + 7:2, 2 * kx:2 * kx + 7:2] += tap
+        imported = import_function(next(iter(external_functions(part).values())))
+        compare(run_imported(imported, [inputs["x"]]), [expected[None, :, 1:-1]])
+        assert not host_ops(report)
+
+    def test_a_dilated_kernel_beyond_the_limit_stays_on_the_host(self) -> None:
+        y = relay.nn.conv2d_transpose(float_input(1, 4, 4, 4), normal(4, 4, 2, 2), channels=4, kernel_size=(2, 2),
+                                      dilation=(256, 1))
+        _, report = ba.partition(module(y))
+        assert "at most 256 rows and columns: dilation (256, 1)" in reason(report, "nn.conv2d_transpose")

@@ -361,3 +361,11 @@ def test_a_layer_behind_an_elementwise_op_is_no_float_layer(tmp_path: Path) -> N
     inputs = arrays(model)
     np.testing.assert_array_equal(run(part, inputs)[0], run(model.module, inputs)[0])
     assert not report.regions and "between dequantize and quantize" in reason(report, "nn.dense")
+
+
+def test_transposed_convolution_in_groups(tmp_path: Path) -> None:
+    net = Net(1, "int8")
+    weight, _ = net.weight((4, 2, 2, 3), None)
+    y = net.node("ConvTranspose", [net.float_input((1, 4, 6, 6)), weight], group=2, strides=[2, 2])
+    report = check(net, [net.quantized(y, 0.005, 3)], tmp_path, steps=1)
+    assert not host_ops(report) and len(report.regions) == 1, report.to_text()
