@@ -25,9 +25,28 @@ class Overflow:
 def allocate(requests: list[Request], capacity_bytes: int, alignment_bytes: int) -> dict[str, int] | Overflow:
     """First fit, largest request first (ties by name); addresses by name, or where it does not fit.
 
-    Largest-first keeps fragmentation low; SRAM ports read any contiguous bytes, so alignment is only for legibility.
+    Largest-first keeps fragmentation low; where it leaves a request without a range, other orders are tried. SRAM ports
+    read any contiguous bytes, so alignment is only for legibility.
     """
-    order = sorted(requests, key=lambda r: (-r.bytes, r.first, r.name))
+    failed = None
+    for key in _ORDERS:
+        found = _first_fit(sorted(requests, key=key), capacity_bytes, alignment_bytes)
+        if isinstance(found, dict):
+            return found
+        failed = failed or found
+    assert failed is not None
+    return _overflow(requests, failed)
+
+
+#: Orders of requests: largest first, longest first, those of most bytes times steps, as they come.
+_ORDERS = (lambda r: (-r.bytes, r.first, r.name),
+           lambda r: (r.first - r.last, -r.bytes, r.first, r.name),
+           lambda r: (-r.bytes * (r.last - r.first + 1), r.first, r.name),
+           lambda r: (r.first, -r.last, -r.bytes, r.name))
+
+
+def _first_fit(order: list[Request], capacity_bytes: int, alignment_bytes: int) -> dict[str, int] | Request:
+    """Addresses by name, or the first request that does not fit."""
     placed: list[tuple[int, int, Request]] = []
     addresses: dict[str, int] = {}
     for request in order:
@@ -39,7 +58,7 @@ def allocate(requests: list[Request], capacity_bytes: int, alignment_bytes: int)
                 break
             address = max(address, -(-end // alignment_bytes) * alignment_bytes)
         if address + request.bytes > capacity_bytes:
-            return _overflow(requests, request)
+            return request
         addresses[request.name] = address
         placed.append((address, address + request.bytes, request))
     return addresses

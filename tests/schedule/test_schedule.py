@@ -78,6 +78,12 @@ def test_allocate_never_overlaps():
                     assert (found[a.name] + a.bytes <= found[b.name] or found[b.name] + b.bytes <= found[a.name])
 
 
+def test_allocate_tries_other_orders_before_it_gives_up():
+    """Largest first, `a` lies where `c` has to lie beside `d` and `b`; the longest first, all fill the 224 bytes."""
+    requests = [Request("a", 80, 3, 3), Request("b", 64, 3, 4), Request("c", 80, 1, 3), Request("d", 96, 1, 1)]
+    assert allocate(requests, 224, 16) == {"c": 0, "b": 80, "d": 80, "a": 144}
+
+
 def test_allocate_reports_the_worst_step():
     found = allocate([Request("a", 60, 0, 2), Request("b", 50, 1, 1)], 100, 16)
     assert found == Overflow(1, 110)
