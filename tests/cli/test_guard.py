@@ -16,7 +16,7 @@ from byoc_accel.demo.driver import main as demo
 PROGRAM = (sys.executable, "-m", "byoc_accel")
 # A command that has begun to write and waits, in the same way as byoc-accel does.
 WAITING = """
-import sys, time
+import signal, sys, time
 from byoc_accel.cli.files import atomic
 from byoc_accel.cli.guard import guarded, stop_on_signals
 
@@ -27,6 +27,8 @@ def work():
         called_from_c = sorted([2, 1], key=lambda _: time.sleep(60))
     return 0
 
+for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    signal.signal(number, signal.SIG_DFL)  # whatever the tests themselves are run under: nohup, a script's background
 stop_on_signals("test")
 sys.exit(guarded("test", work))
 """
