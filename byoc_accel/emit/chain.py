@@ -24,7 +24,7 @@ from .array import Area, Taps
 from .builder import Access
 from .context import Block, Context, Operand
 from .conv import Group, channel_groups, groups_of, strips_of, tail_of
-from .loops import IFM, OFM, RESIDUAL, SINK, Turn, blocks_in_loop, check_sinks
+from .loops import IFM, OFM, RESIDUAL, SINK, Turn, block_registers, blocks_in_loop
 from .moves import load_stage, load_strips, store_stage, tight
 from .pool import maximum
 from .post import set_tail
@@ -86,24 +86,12 @@ def emit_chain(ctx: Context, plan: StepPlan) -> None:
 
 
 def _registers(chain: _Chain) -> tuple[dict[int, int], dict[int, int]]:
-    """Address registers and the bytes by which each moves per row of the result: those of loads, and the others."""
-    ctx, plan, step = chain.ctx, chain.plan, chain.step
+    """Address registers of a loop over stripes; a row of the result is several of the input."""
+    ctx, step = chain.ctx, chain.step
     stride = step.pool.pool.stride[0] if step.pool else 1
     for member in step.members:
         stride *= member.conv.stride[0]
-    loads: dict[int, int] = {}
-    others: dict[int, int] = {OFM: ctx.places[step.y].layout.pitch_bytes}
-    staged = plan.stage(step.x) is not None
-    (loads if staged else others)[IFM] = stride * ctx.places[step.x].layout.pitch_bytes
-    if step.residual is not None and not (step.residual == step.x and staged):
-        side = others if plan.stage(step.residual) is None else loads
-        side[RESIDUAL] = ctx.places[step.residual].layout.pitch_bytes
-    if plan.stage(step.y) is not None:
-        for index, (name, _) in enumerate(plan.stores):
-            layout = ctx.places[name].layout
-            others[SINK + index] = layout.width * layout.channels
-        check_sinks(step.name, len(plan.stores))
-    return loads, others
+    return block_registers(ctx, chain.plan, stride, ctx.places[step.y].layout.pitch_bytes)
 
 
 def _load(chain: _Chain, stripe: Stripe, turn: Turn) -> None:

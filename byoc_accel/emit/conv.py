@@ -13,7 +13,7 @@ from ..schedule.plan import ConvStep, Place, StepPlan, Strips, result_shape
 from .array import Area, Taps, Window, convolve, depthwise, tile_work
 from .channels import Channels, reach, simplify
 from .context import Block, Context, Operand
-from .loops import IFM, OFM, RESIDUAL, SINK, Turn, blocks_in_loop, check_sinks
+from .loops import IFM, OFM, RESIDUAL, SINK, Turn, block_registers, blocks_in_loop
 from .moves import load_channels, load_input, load_stage, load_strips, store_channels, store_stage, tight
 from .post import Grid, Tail, post, set_channels, set_grid, set_tail
 
@@ -106,26 +106,10 @@ def _by_channels(ctx: Context, plan: StepPlan, step: ConvStep, groups: list[Grou
 def _loop(ctx: Context, plan: StepPlan, step: ConvStep, groups: list[Group]) -> None:
     """Blocks in a loop, the last of which ends with the tensor."""
     last_row = result_shape(step, ctx.tensors[step.y])[0] - plan.blocks.rows
-    blocks_in_loop(ctx, plan.stage_spacing_bytes, plan.blocks.count, _registers(ctx, plan, step),
+    registers = block_registers(ctx, plan, step.conv.stride[0], ctx.places[step.y].row_bytes(step.part))
+    blocks_in_loop(ctx, plan.stage_spacing_bytes, plan.blocks.count, registers,
                    (plan.blocks.rows, last_row), lambda turn: _load(ctx, plan, step, turn),
                    lambda turn: _compute(ctx, plan, step, groups, turn), lambda turn: _store(ctx, plan, step, turn))
-
-
-def _registers(ctx: Context, plan: StepPlan, step: ConvStep) -> tuple[dict[int, int], dict[int, int]]:
-    """Address registers and the bytes by which each moves per output row: those of loads, and the others."""
-    loads: dict[int, int] = {}
-    others: dict[int, int] = {OFM: ctx.places[step.y].row_bytes(step.part)}
-    staged = plan.stage(step.x) is not None
-    (loads if staged else others)[IFM] = step.conv.stride[0] * ctx.places[step.x].layout.pitch_bytes
-    if step.residual is not None and not (step.residual == step.x and staged):
-        side = others if plan.stage(step.residual) is None else loads
-        side[RESIDUAL] = ctx.places[step.residual].layout.pitch_bytes
-    if plan.stage(step.y) is not None:
-        for index, (name, _) in enumerate(plan.stores):
-            layout = ctx.places[name].layout
-            others[SINK + index] = layout.width * layout.channels
-        check_sinks(step.name, len(plan.stores))
-    return loads, others
 
 
 def strips_of(ctx: Context, plan: StepPlan, x: str) -> Strips | None:

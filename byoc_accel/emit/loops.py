@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..errors import ScheduleError
+from ..schedule.plan import ChainStep, ConvStep, StepPlan
 from .context import Block, Context
 
 # Address registers of a blocked step. Register 0 always reads as zero.
@@ -58,13 +59,37 @@ def blocks_in_loop(ctx: Context, spacing: int, count: int, registers: tuple[dict
     ctx.forget()
 
 
+def block_registers(ctx: Context, plan: StepPlan, stride: int,
+                    ofm_row_bytes: int) -> tuple[dict[int, int], dict[int, int]]:
+    """Address registers of a step and the bytes by which each moves per row of its result: those of loads, and the
+    others. A row of the result moves the input by `stride` rows, the result by `ofm_row_bytes`.
+
+    Raises ScheduleError when there are more copies of a result than registers.
+    """
+    step = plan.step
+    assert isinstance(step, (ConvStep, ChainStep))
+    loads: dict[int, int] = {}
+    others: dict[int, int] = {OFM: ofm_row_bytes}
+    staged = plan.stage(step.x) is not None
+    (loads if staged else others)[IFM] = stride * ctx.places[step.x].layout.pitch_bytes
+    if step.residual is not None and not (step.residual == step.x and staged):
+        side = others if plan.stage(step.residual) is None else loads
+        side[RESIDUAL] = ctx.places[step.residual].layout.pitch_bytes
+    if plan.stage(step.y) is not None:
+        for index, (name, _) in enumerate(plan.stores):
+            layout = ctx.places[name].layout
+            others[SINK + index] = layout.width * layout.channels
+        _check_sinks(step.name, len(plan.stores))
+    return loads, others
+
+
 def _advance(ctx: Context, registers: dict[int, int], moves: tuple[int, int]) -> None:
     """Move address registers to the next block; the last block ends with the tensor and may overlap."""
     for register, row_bytes in registers.items():
         ctx.builder.control("addr", reg=register, increment=moves[0] * row_bytes, limit=moves[1] * row_bytes)
 
 
-def check_sinks(name: str, copies: int) -> None:
+def _check_sinks(name: str, copies: int) -> None:
     """Raise ScheduleError when there are more copies of a result than registers."""
     if SINK + copies > STAGE:
         raise ScheduleError(f"step {name!r}: {copies} copies of its result are stored block by block, "

@@ -18,6 +18,7 @@ from tests.relay.models import (  # noqa: E402
     check_region,
     const,
     external_functions,
+    float_input,
     host_ops,
     module,
     qconv2d,
@@ -27,10 +28,6 @@ from tests.relay.models import (  # noqa: E402
     run,
     run_imported,
 )
-
-
-def float_input(*shape: int) -> relay.Var:
-    return relay.var("x", shape=shape, dtype="float32")
 
 
 def weights(*shape: int, seed: int = 0) -> np.ndarray:
