@@ -19,13 +19,13 @@ from ..schedule.chain import (
     stripes,
 )
 from ..schedule.geometry import border_pieces, strip_loads
-from ..schedule.plan import ChainStep, ConvStep, Layout, Place, Stage, StepPlan, Strips
+from ..schedule.plan import ChainStep, ConvStep, Layout, Stage, StepPlan, Strips
 from .array import Area, Taps
 from .builder import Access
 from .context import Block, Context, Operand
 from .conv import Group, channel_groups, groups_of, strips_of, tail_of
-from .loops import IFM, OFM, RESIDUAL, SINK, Turn, block_registers, blocks_in_loop
-from .moves import load_stage, load_strips, store_stage, tight
+from .loops import IFM, OFM, RESIDUAL, Turn, block_registers, blocks_in_loop, store_block
+from .moves import load_stage, load_strips
 from .pool import maximum
 from .post import set_tail
 
@@ -76,13 +76,13 @@ def emit_chain(ctx: Context, plan: StepPlan) -> None:
             turn = Turn(Block(), looped=False)
             _load(chain, stripe, turn)
             _compute(chain, stripe, turn)
-            _store(chain, stripe, turn)
+            store_block(ctx, plan, stripe.first, stripe.rows, turn)
         else:
             limit = min(stripe.rows * (stripe.count - 1), chain.y.shape[1] - stripe.rows - stripe.first)
             blocks_in_loop(ctx, plan.stage_spacing_bytes, stripe.count, _registers(chain), (stripe.rows, limit),
                            lambda turn, s=stripe: _load(chain, s, turn),
                            lambda turn, s=stripe: _compute(chain, s, turn),
-                           lambda turn, s=stripe: _store(chain, s, turn))
+                           lambda turn, s=stripe: store_block(ctx, plan, s.first, s.rows, turn))
 
 
 def _registers(chain: _Chain) -> tuple[dict[int, int], dict[int, int]]:
@@ -233,14 +233,3 @@ def _pooled(chain: _Chain, stripe: Stripe, ifm: Operand, ofm: Operand) -> None:
             last = replace(inner, base=inner.at(end - above, 0))
             maximum(ctx, (last, replace(inner, base=inner.at(start - above, 0))), Taps((1, 1), (1, 1), (0, 0)), (1, 1),
                     kept, channels)
-
-
-def _store(chain: _Chain, stripe: Stripe, turn: Turn) -> None:
-    """Copy a staged result to its external place and to the outputs."""
-    ctx, plan, step = chain.ctx, chain.plan, chain.step
-    if plan.stage(step.y) is None:
-        return
-    store_stage(ctx, plan, ctx.places[step.y], stripe.first, stripe.rows, turn.block, turn.register(OFM))
-    for index, (name, sink) in enumerate(plan.stores):
-        place = Place(tight(ctx.places[name].layout), sink.offset, sink.buffer)
-        store_stage(ctx, plan, place, stripe.first, stripe.rows, turn.block, turn.register(SINK + index))

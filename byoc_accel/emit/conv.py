@@ -13,8 +13,8 @@ from ..schedule.plan import ConvStep, Place, StepPlan, Strips, result_shape
 from .array import Area, Taps, Window, convolve, depthwise, tile_work
 from .channels import Channels, reach, simplify
 from .context import Block, Context, Operand
-from .loops import IFM, OFM, RESIDUAL, SINK, Turn, block_registers, blocks_in_loop
-from .moves import load_channels, load_input, load_stage, load_strips, store_channels, store_stage, tight
+from .loops import IFM, OFM, RESIDUAL, Turn, block_registers, blocks_in_loop, store_block
+from .moves import load_channels, load_input, load_stage, load_strips, store_channels, tight
 from .post import Grid, Tail, post, set_channels, set_grid, set_tail
 
 GROUPS_AT_ONCE = 16  # whose parameters are looked for together; more leave the processor's cache
@@ -51,7 +51,7 @@ def emit_conv(ctx: Context, plan: StepPlan) -> None:
         turn = Turn(Block(), looped=False)
         _load(ctx, plan, step, turn)
         _compute(ctx, plan, step, groups, turn)
-        _store(ctx, plan, step, turn)
+        store_block(ctx, plan, 0, plan.blocks.rows, turn)
         return
     _loop(ctx, plan, step, groups)
 
@@ -109,7 +109,8 @@ def _loop(ctx: Context, plan: StepPlan, step: ConvStep, groups: list[Group]) -> 
     registers = block_registers(ctx, plan, step.conv.stride[0], ctx.places[step.y].row_bytes(step.part))
     blocks_in_loop(ctx, plan.stage_spacing_bytes, plan.blocks.count, registers,
                    (plan.blocks.rows, last_row), lambda turn: _load(ctx, plan, step, turn),
-                   lambda turn: _compute(ctx, plan, step, groups, turn), lambda turn: _store(ctx, plan, step, turn))
+                   lambda turn: _compute(ctx, plan, step, groups, turn),
+                   lambda turn: store_block(ctx, plan, 0, plan.blocks.rows, turn))
 
 
 def strips_of(ctx: Context, plan: StepPlan, x: str) -> Strips | None:
@@ -145,17 +146,6 @@ def _compute(ctx: Context, plan: StepPlan, step: ConvStep, groups: list[Group], 
     for x in range(0, width, plan.blocks.columns):
         area = Area(0, x, plan.blocks.rows, min(plan.blocks.columns, width - x))
         channel_groups(ctx, step, groups, ifm, ofm, tail, area, strips_of(ctx, plan, step.x))
-
-
-def _store(ctx: Context, plan: StepPlan, step: ConvStep, turn: Turn) -> None:
-    """Copy a staged result block to its external place and to the outputs."""
-    if plan.stage(step.y) is None:
-        return
-    rows = plan.blocks.rows
-    store_stage(ctx, plan, ctx.places[step.y], 0, rows, turn.block, turn.register(OFM))
-    for index, (name, sink) in enumerate(plan.stores):
-        place = Place(tight(ctx.places[name].layout), sink.offset, sink.buffer)
-        store_stage(ctx, plan, place, 0, rows, turn.block, turn.register(SINK + index))
 
 
 def tail_of(ctx: Context, step: ConvStep, residual: Operand | None) -> Tail:

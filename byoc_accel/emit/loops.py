@@ -5,8 +5,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..errors import ScheduleError
-from ..schedule.plan import ChainStep, ConvStep, StepPlan
+from ..schedule.plan import ChainStep, ConvStep, Place, StepPlan
 from .context import Block, Context
+from .moves import store_stage, tight
 
 # Address registers of a blocked step. Register 0 always reads as zero.
 IFM, RESIDUAL, OFM, SINK, STAGE = 1, 2, 3, 4, 7
@@ -81,6 +82,18 @@ def block_registers(ctx: Context, plan: StepPlan, stride: int,
             others[SINK + index] = layout.width * layout.channels
         _check_sinks(step.name, len(plan.stores))
     return loads, others
+
+
+def store_block(ctx: Context, plan: StepPlan, first: int, rows: int, turn: Turn) -> None:
+    """Copy rows [first, first + rows) of a staged result to its external place and to the outputs."""
+    step = plan.step
+    assert isinstance(step, (ConvStep, ChainStep))
+    if plan.stage(step.y) is None:
+        return
+    store_stage(ctx, plan, ctx.places[step.y], first, rows, turn.block, turn.register(OFM))
+    for index, (name, sink) in enumerate(plan.stores):
+        place = Place(tight(ctx.places[name].layout), sink.offset, sink.buffer)
+        store_stage(ctx, plan, place, first, rows, turn.block, turn.register(SINK + index))
 
 
 def _advance(ctx: Context, registers: dict[int, int], moves: tuple[int, int]) -> None:
