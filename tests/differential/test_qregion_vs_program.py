@@ -1,10 +1,12 @@
 """QRegion interpret = program on the golden machine, on regions of all kinds and two targets."""
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 
 from byoc_accel.isa.encode import decode_all
+from byoc_accel.schedule.schedule import schedule
 from byoc_accel.target import load_target
 from tests import qregions as q
 from tests import strategies_region
@@ -45,6 +47,21 @@ def test_batch(target, batch):
 def test_larger_than_sram(kernel, options):
     """40 x 30 x 12 bytes are more than tiny's SRAM: input and output are staged in blocks, in a hardware loop."""
     program = check(q.one_conv((1, 40, 30, 12), kernel, **options), TARGETS["tiny"])
+    assert any(inst.mnemonic == "loop" for _, inst in decode_all(program.code))
+
+
+@pytest.mark.parametrize("copies", [1, 2, 3])
+def test_larger_than_sram_and_copied(copies):
+    """A result that is read again and is an output several times: each block goes to scratch memory and to each copy."""
+    rng = np.random.default_rng(copies)
+    tensors = [q.tensor("x", (1, 40, 30, 12), 3), q.tensor("a", (1, 40, 30, 11), -5), q.tensor("b", (1, 40, 30, 7), 1)]
+    nodes = [q.conv(rng, "first", "x", "a", (11, 3, 3, 12), padding=q.SAME),
+             q.conv(rng, "second", "a", "b", (7, 3, 3, 11), padding=q.SAME)]
+    region = q.region("copied", tensors, nodes, ["x"], ["a"] * copies + ["b"])
+    plan = schedule(region, TARGETS["tiny"])
+    first = next(p for p in plan.steps if p.step.y == "a")
+    assert len(first.stores) == copies and first.blocks.count > 1
+    program = check(region, TARGETS["tiny"])
     assert any(inst.mnemonic == "loop" for _, inst in decode_all(program.code))
 
 
