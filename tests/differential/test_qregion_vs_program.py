@@ -52,7 +52,7 @@ def test_larger_than_sram(kernel, options):
 
 @pytest.mark.parametrize("copies", [1, 2, 3])
 def test_larger_than_sram_and_copied(copies):
-    """A result that is read again and is an output several times: each block goes to scratch memory and to each copy."""
+    """A result that is read again and is an output several times: each block goes to scratch and to each copy."""
     rng = np.random.default_rng(copies)
     tensors = [q.tensor("x", (1, 40, 30, 12), 3), q.tensor("a", (1, 40, 30, 11), -5), q.tensor("b", (1, 40, 30, 7), 1)]
     nodes = [q.conv(rng, "first", "x", "a", (11, 3, 3, 12), padding=q.SAME),
